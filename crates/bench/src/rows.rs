@@ -1,0 +1,94 @@
+//! What is measured: one row per op and size, with its peers and its goals.
+
+/// Who is measured beside wootz.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peer {
+    /// PyTorch, in a process of its own.
+    Torch,
+    /// candle's CPU device.
+    Candle,
+    /// The `gemm` crate.
+    Gemm,
+    /// faer's matrix product.
+    Faer,
+}
+
+/// What bounds a row.
+#[derive(Clone, Copy)]
+pub enum Work {
+    /// Bytes that must be read and written.
+    Bytes(f64),
+    /// Floating-point operations.
+    Flops(f64),
+}
+
+/// What wootz must reach.
+#[derive(Clone, Copy)]
+pub enum Goal {
+    /// At least this fraction of the machine's limit.
+    OfLimit(f64),
+    /// At least this many times this peer's speed.
+    OfPeer(Peer, f64),
+}
+
+/// One line of the table.
+pub struct Row {
+    /// Name, also the op's name in a request to PyTorch.
+    pub name: &'static str,
+    /// Sizes: rows and columns, or m, k, n.
+    pub sizes: &'static [usize],
+    /// `f32`, `f16` or `bf16`.
+    pub dtype: &'static str,
+    /// Bytes or operations of one run.
+    pub work: Work,
+    /// Measured in the same run.
+    pub peers: &'static [Peer],
+    /// Checked under `--check`.
+    pub goals: &'static [Goal],
+}
+
+impl Row {
+    /// Name, sizes and dtype, as PyTorch's side wants them.
+    pub fn title(&self) -> String {
+        let sizes: Vec<String> = self.sizes.iter().map(usize::to_string).collect();
+        format!("{} {} {}", self.name, sizes.join(" "), self.dtype)
+    }
+}
+
+/// Every row, in the order of the table.
+pub fn all() -> Vec<Row> {
+    use Goal::{OfLimit, OfPeer};
+    use Peer::{Candle, Faer, Gemm, Torch};
+    const SQUARE: &[usize] = &[4096, 4096];
+    // Arrays of 4096 x 4096 f32 that an op must read or write.
+    let pass = |name, arrays: f64, goals| Row {
+        name,
+        sizes: SQUARE,
+        dtype: "f32",
+        work: Work::Bytes(arrays * 4096.0 * 4096.0 * 4.0),
+        peers: &[Torch],
+        goals,
+    };
+    let product = |n: &'static [usize], dtype, peers, goals| Row {
+        name: "matmul",
+        sizes: n,
+        dtype,
+        work: Work::Flops(2.0 * n.iter().map(|&x| x as f64).product::<f64>()),
+        peers,
+        goals,
+    };
+    const K1: &[usize] = &[1024, 1024, 1024];
+    const K2: &[usize] = &[2048, 2048, 2048];
+    vec![
+        pass("softmax", 2.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
+        pass("softmax_backward", 3.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
+        pass("rms_norm", 2.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
+        pass("rms_norm_backward", 3.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
+        pass("chain8", 2.0, &[OfLimit(0.9)]),
+        pass("chain_exp_tanh", 2.0, &[OfPeer(Torch, 1.0)]),
+        product(K1, "f32", &[Torch, Faer, Gemm, Candle], &[OfPeer(Torch, 1.0)]),
+        product(K2, "f32", &[Torch, Faer, Gemm, Candle], &[OfPeer(Torch, 1.0)]),
+        product(K1, "bf16", &[Candle], &[OfPeer(Candle, 1.0)]),
+        product(K1, "f16", &[Candle], &[OfPeer(Candle, 1.0)]),
+    ]
+}

@@ -1,0 +1,72 @@
+//! PyTorch in a process of its own, asked row by row so that its runs alternate with wootz's.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::rows::Row;
+
+/// A running PyTorch.
+pub struct Torch {
+    child: Child,
+    requests: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    version: String,
+}
+
+impl Torch {
+    /// Starts the program and asks for its version.
+    pub fn start(python: &Path, script: &Path) -> Result<Torch> {
+        let mut child = Command::new(python)
+            .arg("-B")
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {}", python.display()))?;
+        let requests = child.stdin.take();
+        let answers = BufReader::new(child.stdout.take().context("no output of PyTorch")?);
+        let mut torch = Torch { child, requests, answers, version: String::new() };
+        let answer = torch.ask("version")?;
+        torch.version = format!(
+            "PyTorch {} with {} threads",
+            answer["version"].as_str().unwrap_or("?"),
+            answer["threads"]
+        );
+        Ok(torch)
+    }
+
+    /// Version and threads, for the head of the table.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Its best time for a row, in seconds.
+    pub fn time(&mut self, row: &Row, reps: usize) -> Result<f64> {
+        let answer = self.ask(&format!("{} reps {reps}", row.title()))?;
+        match answer["ms"].as_f64() {
+            Some(ms) => Ok(ms / 1e3),
+            None => bail!("PyTorch: {}", answer["error"].as_str().unwrap_or("no answer")),
+        }
+    }
+
+    fn ask(&mut self, request: &str) -> Result<Value> {
+        let pipe = self.requests.as_mut().context("PyTorch has ended")?;
+        writeln!(pipe, "{request}")?;
+        pipe.flush()?;
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("PyTorch answered {line:?}"))
+    }
+}
+
+impl Drop for Torch {
+    fn drop(&mut self) {
+        // The end of its input ends the program.
+        self.requests = None;
+        self.child.wait().ok();
+    }
+}

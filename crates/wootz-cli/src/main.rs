@@ -1,0 +1,2 @@
+//! The wootz command-line program.
+fn main() {}

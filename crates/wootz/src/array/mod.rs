@@ -1,0 +1,261 @@
+//! `Array`: a cheap handle to a node of the lazy graph, with its shape, strides and dtype.
+
+mod construct;
+mod display;
+mod dtype;
+mod element;
+mod layout;
+mod node;
+mod operators;
+
+use std::sync::Arc;
+
+pub use construct::Nested;
+pub use dtype::{Class, DType};
+pub use element::{Element, Scalar};
+pub(crate) use layout::checked_size;
+pub use layout::{Layout, Meta, Shape, Strides, broadcast_shapes, collapse, normalize_axis};
+pub(crate) use node::{Buffers, Node, Work};
+pub use operators::Arg;
+use smallvec::SmallVec;
+
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::eval;
+use crate::op::{Metas, Op};
+
+/// An n-dimensional array. Operations on it build a graph; memory is filled when a value is asked
+/// for, or by [`eval`](crate::eval()). Clones share everything.
+///
+/// ```
+/// use wootz::Array;
+/// let x = Array::from_slice(&[1.0f32, 2.0, 3.0, 4.0], &[2, 2])?;
+/// let y = (&x + 1.0).transpose()?;
+/// assert_eq!(y.shape(), [2, 2]);
+/// assert_eq!(y.to_vec::<f32>()?, [2.0, 4.0, 3.0, 5.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Array {
+    pub(crate) node: Arc<Node>,
+    index: u32,
+}
+
+impl Array {
+    /// Lengths of the axes.
+    pub fn shape(&self) -> &[usize] {
+        &self.meta().layout.shape
+    }
+
+    /// Distances in elements between neighbours along each axis.
+    pub fn strides(&self) -> &[isize] {
+        &self.meta().layout.strides
+    }
+
+    /// The length of `axis`, which may count from the end.
+    pub fn dim(&self, axis: i64) -> Result<usize> {
+        Ok(self.shape()[normalize_axis("dim", axis, self.rank())?])
+    }
+
+    /// The number of axes.
+    pub fn rank(&self) -> usize {
+        self.shape().len()
+    }
+
+    /// The number of elements.
+    pub fn size(&self) -> usize {
+        self.meta().size()
+    }
+
+    /// The number of bytes the elements take.
+    pub fn nbytes(&self) -> usize {
+        self.meta().bytes()
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.meta().dtype
+    }
+
+    /// Where this array lives.
+    pub fn device(&self) -> &Device {
+        &self.node.device
+    }
+
+    /// Shape, strides, offset and dtype.
+    pub fn meta(&self) -> &Meta {
+        &self.node.outputs[self.index as usize]
+    }
+
+    /// Whether the elements lie row-major without gaps.
+    pub fn is_contiguous(&self) -> bool {
+        self.meta().layout.is_contiguous()
+    }
+
+    /// Whether the elements have been computed.
+    pub fn is_evaluated(&self) -> bool {
+        self.node.is_evaluated()
+    }
+
+    /// Computes the elements now.
+    pub fn eval(&self) -> Result<()> {
+        eval::eval([self])
+    }
+
+    /// The only element of an array of size 1.
+    ///
+    /// ```
+    /// let x = wootz::Array::from_slice(&[2.5f32], &[1])?;
+    /// assert_eq!(x.item::<f32>()?, 2.5);
+    /// assert!(x.item::<i32>().is_err());
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn item<T: Element>(&self) -> Result<T> {
+        if self.size() != 1 {
+            return Err(Error::shape("item", "array", "one element", self.shape()));
+        }
+        let values = self.to_vec::<T>()?;
+        values
+            .first()
+            .copied()
+            .ok_or_else(|| Error::shape("item", "array", "one element", self.shape()))
+    }
+
+    /// The elements in row-major order. `T` must be the array's dtype.
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        if T::DTYPE != self.dtype() {
+            return Err(Error::dtype("to_vec", "array", T::DTYPE, self.dtype()));
+        }
+        Ok(T::from_bytes(&self.to_bytes()?))
+    }
+
+    /// The bytes of the elements in row-major order.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let dense = self.contiguous()?;
+        dense.eval()?;
+        eval::read_bytes(&dense)
+    }
+
+    /// A row-major array with the same elements: this one, if it is row-major already.
+    pub fn contiguous(&self) -> Result<Array> {
+        if self.is_contiguous() { Ok(self.clone()) } else { crate::ops::copy(self) }
+    }
+
+    /// Applies an operation with one output.
+    pub fn apply(op: impl Op, inputs: &[&Array]) -> Result<Array> {
+        let mut outputs = Array::apply_all(Arc::new(op), inputs)?;
+        outputs.pop().ok_or(Error::Gpu { message: "operation without outputs".into() })
+    }
+
+    /// Applies an operation; one array per output.
+    pub fn apply_all(op: Arc<dyn Op>, inputs: &[&Array]) -> Result<SmallVec<[Array; 1]>> {
+        let device = match inputs.first() {
+            Some(first) => common_device(&*op, first, inputs)?,
+            None => Device::default_device(),
+        };
+        Array::apply_on(op, inputs, &device)
+    }
+
+    /// Applies an operation whose outputs live on `device`.
+    pub(crate) fn apply_on(
+        op: Arc<dyn Op>,
+        inputs: &[&Array],
+        device: &Device,
+    ) -> Result<SmallVec<[Array; 1]>> {
+        let metas: SmallVec<[Meta; 3]> = inputs.iter().map(|input| input.meta().clone()).collect();
+        let outputs = op.infer(&metas)?;
+        if device.is_gpu() {
+            check_gpu_dtypes(op.name(), device, &outputs)?;
+        }
+        let inputs = inputs
+            .iter()
+            .map(|input| match input.device() == device || op.is_transfer() {
+                true => Ok((*input).clone()),
+                false => crate::ops::to_device(input, device),
+            })
+            .collect::<Result<_>>()?;
+        let count = outputs.len() as u32;
+        let node = Arc::new(Node::pending(device.clone(), outputs, Work { op, inputs }));
+        Ok((0..count).map(|index| Array { node: node.clone(), index }).collect())
+    }
+
+    /// An array over data that is there already.
+    pub(crate) fn from_buffer(device: &Device, meta: Meta, buffer: Arc<Buffer>) -> Array {
+        Array { node: Arc::new(Node::leaf(device.clone(), meta, buffer)), index: 0 }
+    }
+
+    /// Which output of its node this array is.
+    pub(crate) fn output_index(&self) -> usize {
+        self.index as usize
+    }
+
+    /// All outputs of a node.
+    pub(crate) fn outputs_of(node: &Arc<Node>) -> Vec<Array> {
+        (0..node.outputs.len() as u32).map(|index| Array { node: node.clone(), index }).collect()
+    }
+
+    /// The memory, once evaluated.
+    pub(crate) fn buffer(&self) -> Option<&Arc<Buffer>> {
+        self.node.buffers().map(|buffers| &buffers[self.index as usize])
+    }
+
+    /// A new node with the same value that a transform can recognise as its argument.
+    pub(crate) fn traced_copy(&self) -> Result<Array> {
+        let identity = crate::ops::identity_op();
+        let work = Work { op: identity, inputs: SmallVec::from_elem(self.clone(), 1) };
+        let outputs = Metas::from_elem(self.meta().clone(), 1);
+        let mut node = Node::pending(self.device().clone(), outputs, work);
+        node.traced = true;
+        Ok(Array { node: Arc::new(node), index: 0 })
+    }
+}
+
+/// The device of all inputs; scalars do not count, they are moved.
+fn common_device(op: &dyn Op, first: &Array, inputs: &[&Array]) -> Result<Device> {
+    let mut device = first.device();
+    let mut decided = first.rank() > 0;
+    for (index, input) in inputs.iter().enumerate().skip(1) {
+        if input.device() == device {
+            decided |= input.rank() > 0;
+        } else if !decided {
+            device = input.device();
+            decided = input.rank() > 0;
+        } else if input.rank() > 0 {
+            return Err(Error::DeviceMismatch {
+                op: op.name(),
+                argument: crate::op::argument_name(op, index),
+                expected: device.to_string(),
+                got: input.device().to_string(),
+            });
+        }
+    }
+    Ok(device.clone())
+}
+
+fn check_gpu_dtypes_if_gpu(op: &'static str, device: &Device, meta: &Meta) -> Result<()> {
+    if device.is_gpu() { check_gpu_dtypes(op, device, std::slice::from_ref(meta)) } else { Ok(()) }
+}
+
+/// GPUs have no doubles, and 64-bit integers only with a feature.
+fn check_gpu_dtypes(op: &'static str, device: &Device, outputs: &[Meta]) -> Result<()> {
+    for meta in outputs {
+        if meta.dtype == DType::F64 {
+            let reason = "float64 exists on the CPU only; use astype(float32) or the CPU device";
+            return Err(Error::NotOnDevice {
+                op,
+                device: device.to_string(),
+                reason: reason.into(),
+            });
+        }
+        if meta.size() as u64 > u32::MAX as u64 {
+            return Err(Error::SizeOverflow {
+                op,
+                argument: "shape".into(),
+                got: format!("{} elements", meta.size()),
+                limit: u32::MAX as u64,
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The memory behind arrays, on either device.
+
+#[cfg(feature = "gpu")]
+use std::sync::Mutex;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::cpu::buffer::CpuMemory;
+use crate::device::Device;
+use crate::error::Result;
+#[cfg(feature = "gpu")]
+use crate::gpu::{GpuBuffer, GpuSubmission};
+
+/// Memory of one allocation. Shared by every array that sees part of it.
+#[derive(Debug)]
+pub(crate) enum Buffer {
+    /// Bytes the CPU can address. The lock is for the explicit level, where a caller may hold
+    /// several handles to memory that a kernel writes.
+    Cpu(RwLock<CpuMemory>),
+    /// Memory of a GPU; its queue orders accesses.
+    #[cfg(feature = "gpu")]
+    Gpu(GpuMemory),
+}
+
+impl Buffer {
+    /// Memory for `bytes` on `device`, with unspecified contents.
+    pub(crate) fn alloc(device: &Device, bytes: usize) -> Result<Arc<Buffer>> {
+        #[cfg(feature = "gpu")]
+        if let Some(gpu) = device.as_gpu() {
+            return Ok(Arc::new(Buffer::Gpu(GpuMemory::new(gpu.alloc(bytes as u64)?))));
+        }
+        let _ = device;
+        Ok(Arc::new(Buffer::Cpu(RwLock::new(CpuMemory::alloc(bytes)?))))
+    }
+
+    /// Memory on `device` that holds a copy of `data`.
+    pub(crate) fn from_bytes(device: &Device, data: &[u8]) -> Result<Arc<Buffer>> {
+        let buffer = Buffer::alloc(device, data.len())?;
+        match &*buffer {
+            Buffer::Cpu(_) => {
+                if let Some(mut memory) = buffer.write() {
+                    memory.bytes_mut()[..data.len()].copy_from_slice(data);
+                }
+            }
+            #[cfg(feature = "gpu")]
+            Buffer::Gpu(memory) => {
+                if let Some(gpu) = device.as_gpu() {
+                    gpu.upload(&memory.buffer, 0, data)?;
+                }
+            }
+        }
+        Ok(buffer)
+    }
+
+    /// Read access to CPU memory.
+    pub(crate) fn read(&self) -> Option<RwLockReadGuard<'_, CpuMemory>> {
+        match self {
+            Buffer::Cpu(memory) => Some(memory.read().unwrap_or_else(PoisonError::into_inner)),
+            #[cfg(feature = "gpu")]
+            Buffer::Gpu(_) => None,
+        }
+    }
+
+    /// Write access to CPU memory.
+    pub(crate) fn write(&self) -> Option<RwLockWriteGuard<'_, CpuMemory>> {
+        match self {
+            Buffer::Cpu(memory) => Some(memory.write().unwrap_or_else(PoisonError::into_inner)),
+            #[cfg(feature = "gpu")]
+            Buffer::Gpu(_) => None,
+        }
+    }
+
+    /// The GPU's memory.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn gpu(&self) -> Option<&GpuMemory> {
+        match self {
+            Buffer::Cpu(_) => None,
+            Buffer::Gpu(memory) => Some(memory),
+        }
+    }
+}
+
+/// GPU memory, and the submission that writes it.
+#[cfg(feature = "gpu")]
+#[derive(Debug)]
+pub(crate) struct GpuMemory {
+    pub(crate) buffer: Arc<GpuBuffer>,
+    writer: Mutex<Option<Arc<GpuSubmission>>>,
+}
+
+#[cfg(feature = "gpu")]
+impl GpuMemory {
+    fn new(buffer: GpuBuffer) -> GpuMemory {
+        GpuMemory { buffer: Arc::new(buffer), writer: Mutex::new(None) }
+    }
+
+    /// The submission that wrote this memory last and has not been found good yet.
+    pub(crate) fn writer(&self) -> Option<Arc<GpuSubmission>> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Remembers who writes this memory.
+    pub(crate) fn set_writer(&self, submission: Arc<GpuSubmission>) {
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
+    }
+
+    /// Waits for the writer and reports what went wrong in it.
+    pub(crate) fn finish(&self) -> Result<()> {
+        if let Some(writer) = self.writer() {
+            writer.finish()?;
+            *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
+        Ok(())
+    }
+}

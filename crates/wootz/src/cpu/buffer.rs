@@ -1,0 +1,162 @@
+//! CPU memory for arrays: 64-byte aligned, always initialised, cached by size, counted and limited.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::device::Memory;
+use crate::error::{Error, Result};
+
+/// One cache line; the unit of allocation.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+/// A block of memory that returns to the cache when dropped.
+#[derive(Debug)]
+pub(crate) struct CpuMemory {
+    lines: Box<[Line]>,
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Line")
+    }
+}
+
+/// Small blocks are rounded to whole lines, larger ones to an eighth of their power of two, so
+/// that neighbouring sizes share cached blocks.
+fn size_class(bytes: usize) -> usize {
+    let bytes = bytes.max(64);
+    if bytes <= 4096 {
+        return bytes.next_multiple_of(64);
+    }
+    bytes.checked_next_multiple_of((bytes.next_power_of_two() / 16).max(64)).unwrap_or(bytes)
+}
+
+struct Pool {
+    free: BTreeMap<usize, Vec<Box<[Line]>>>,
+    memory: Memory,
+    cache_limit: u64,
+}
+
+static POOL: Mutex<Pool> = Mutex::new(Pool {
+    free: BTreeMap::new(),
+    memory: Memory { active: 0, peak: 0, cached: 0, limit: 0 },
+    cache_limit: u64::MAX,
+});
+
+fn pool() -> MutexGuard<'static, Pool> {
+    let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
+    if pool.memory.limit == 0 {
+        pool.memory.limit = physical_memory();
+    }
+    pool
+}
+
+/// The machine's memory where the system tells it; no limit elsewhere.
+fn physical_memory() -> u64 {
+    let from_proc = || {
+        let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()?.checked_mul(1024)
+    };
+    from_proc().unwrap_or(u64::MAX)
+}
+
+impl CpuMemory {
+    /// Memory for at least `bytes`, with unspecified (but initialised) contents.
+    pub(crate) fn alloc(bytes: usize) -> Result<CpuMemory> {
+        let class = size_class(bytes);
+        let mut pool = pool();
+        let out_of_memory = |pool: &Pool| Error::OutOfMemory {
+            device: "cpu".into(),
+            requested: bytes as u64,
+            active: pool.memory.active,
+            limit: pool.memory.limit,
+        };
+        let wanted = pool.memory.active.saturating_add(class as u64);
+        if wanted > pool.memory.limit {
+            return Err(out_of_memory(&pool));
+        }
+        let cached = pool.free.get_mut(&class).and_then(Vec::pop);
+        let lines = match cached {
+            Some(lines) => {
+                pool.memory.cached -= class as u64;
+                lines
+            }
+            None => {
+                if wanted.saturating_add(pool.memory.cached) > pool.memory.limit {
+                    pool.shrink_cache(0);
+                }
+                bytemuck::allocation::try_zeroed_slice_box(class / 64)
+                    .map_err(|()| out_of_memory(&pool))?
+            }
+        };
+        pool.memory.active = wanted;
+        pool.memory.peak = pool.memory.peak.max(wanted);
+        Ok(CpuMemory { lines })
+    }
+
+    /// All bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.lines)
+    }
+
+    /// All bytes, writable.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.lines)
+    }
+}
+
+impl Drop for CpuMemory {
+    fn drop(&mut self) {
+        let lines = std::mem::take(&mut self.lines);
+        let class = lines.len() * 64;
+        let mut pool = pool();
+        pool.memory.active -= class as u64;
+        if pool.memory.cached + class as u64 <= pool.cache_limit.min(pool.memory.limit) {
+            pool.memory.cached += class as u64;
+            pool.free.entry(class).or_default().push(lines);
+        }
+    }
+}
+
+impl Pool {
+    /// Frees cached blocks, largest first, until at most `bytes` are left.
+    fn shrink_cache(&mut self, bytes: u64) {
+        while self.memory.cached > bytes {
+            let Some(mut entry) = self.free.last_entry() else { break };
+            if entry.get_mut().pop().is_some() {
+                self.memory.cached -= *entry.key() as u64;
+            }
+            if entry.get().is_empty() {
+                entry.remove();
+            }
+        }
+    }
+}
+
+pub(crate) fn memory() -> Memory {
+    pool().memory
+}
+
+pub(crate) fn set_memory_limit(bytes: u64) {
+    pool().memory.limit = bytes.max(1);
+}
+
+pub(crate) fn set_cache_limit(bytes: u64) {
+    let mut pool = pool();
+    pool.shrink_cache(bytes);
+    pool.cache_limit = bytes;
+}
+
+pub(crate) fn clear_cache() {
+    pool().shrink_cache(0);
+}
+
+pub(crate) fn reset_peak() {
+    let mut pool = pool();
+    pool.memory.peak = pool.memory.active;
+}

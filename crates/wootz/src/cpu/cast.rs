@@ -1,0 +1,86 @@
+//! Conversions between the types that elements are computed in.
+
+use super::simd::dispatch;
+use super::tile::{cast, cast_mut};
+use crate::array::{Class, DType};
+use crate::op::TileFn;
+
+/// Floats become integers by truncation, integers wrap, anything but zero is true.
+trait Convert<T> {
+    fn convert(self) -> T;
+}
+
+macro_rules! conversions {
+    ($($from:ty => $($to:ty as $via:ty),*;)*) => {$($(
+        impl Convert<$to> for $from {
+            #[inline(always)]
+            fn convert(self) -> $to { self as $via as $to }
+        }
+    )*)*};
+}
+
+// A negative float to an unsigned integer wraps through the signed one, as in MLX.
+conversions! {
+    u32 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+    u64 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+    i32 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+    i64 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+    f32 => u32 as i64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+    f64 => u32 as i64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+}
+
+macro_rules! wide_unsigned {
+    ($($from:ty),*) => {$(
+        impl Convert<u64> for $from {
+            #[inline(always)]
+            fn convert(self) -> u64 {
+                if self < 0.0 { self as i64 as u64 } else { self as u64 }
+            }
+        }
+    )*};
+}
+
+wide_unsigned!(f32, f64);
+
+fn convert<A: bytemuck::Pod + Convert<B>, B: bytemuck::Pod>(args: &[&[u8]], out: &mut [u8]) {
+    let (source, target) = (cast::<A>(args[0]), cast_mut::<B>(out));
+    dispatch(|| {
+        for (target, source) in target.iter_mut().zip(source) {
+            *target = source.convert();
+        }
+    });
+}
+
+fn truth<A: bytemuck::Pod + PartialEq + Default>(args: &[&[u8]], out: &mut [u8]) {
+    let (source, target) = (cast::<A>(args[0]), cast_mut::<u32>(out));
+    dispatch(|| {
+        for (target, source) in target.iter_mut().zip(source) {
+            *target = (*source != A::default()) as u32;
+        }
+    });
+}
+
+/// The conversion from values of a class to those of a dtype (before rounding to it).
+pub(crate) fn tile_fn(from: Class, to: DType) -> TileFn {
+    macro_rules! to_class {
+        ($from:ty) => {
+            match to.class() {
+                _ if to == DType::Bool => truth::<$from>,
+                Class::U32 => convert::<$from, u32>,
+                Class::U64 => convert::<$from, u64>,
+                Class::I32 => convert::<$from, i32>,
+                Class::I64 => convert::<$from, i64>,
+                Class::F32 => convert::<$from, f32>,
+                Class::F64 => convert::<$from, f64>,
+            }
+        };
+    }
+    match from {
+        Class::U32 => to_class!(u32),
+        Class::U64 => to_class!(u64),
+        Class::I32 => to_class!(i32),
+        Class::I64 => to_class!(i64),
+        Class::F32 => to_class!(f32),
+        Class::F64 => to_class!(f64),
+    }
+}

@@ -1,0 +1,316 @@
+//! The innermost loop: a tile of up to 6 rows and one panel's width of the output held in
+//! registers while `k` runs; and the tables of kernels, one an instruction set.
+//!
+//! Every tile adds the products of an output element in the order of `k`, whatever its size, so
+//! how the output is cut into tiles never changes a result.
+
+use half::{bf16, f16};
+
+use super::simd::{Lanes, Scalar, Vector, portable::Plain};
+use super::{gemv, pack};
+
+/// Rows of the largest tile, and of a panel of the left matrix.
+pub(crate) const ROWS: usize = 6;
+
+/// Element types that can be multiplied.
+pub(crate) trait GemmElement: Copy + Send + Sync + 'static {
+    /// What products are summed in.
+    type Sum: Scalar;
+    /// Columns of the widest tile, and of a panel of the right matrix.
+    const COLUMNS: usize;
+    /// Whether `Sum` is the element type itself, so that sums can live in the output.
+    const DIRECT: bool;
+    fn zero() -> Self;
+    fn widen(self) -> Self::Sum;
+    fn round(sum: Self::Sum) -> Self;
+    /// The best kernels for this processor.
+    fn kernels() -> &'static Kernels<Self>;
+    /// The kernels for any processor.
+    fn portable() -> &'static Kernels<Self>;
+}
+
+/// `c = a · b`, or `c += a · b`, for packed panels `a` (`k` columns of the tile's rows) and `b`
+/// (`k` rows of the tile's columns).
+pub(crate) type Tile<S> =
+    unsafe fn(k: usize, a: *const S, b: *const S, c: *mut S, c_stride: usize, accumulate: bool);
+
+/// Panels that were not packed.
+pub(crate) struct Loose<S> {
+    pub(super) a: *const S,
+    pub(super) a_rows: isize,
+    pub(super) a_columns: isize,
+    pub(super) b: *const S,
+    /// Columns of `b` are contiguous.
+    pub(super) b_rows: isize,
+}
+
+/// `c = a · b` for panels that were not packed.
+pub(crate) type LooseTile<S> =
+    unsafe fn(k: usize, panels: &Loose<S>, c: *mut S, c_stride: usize, accumulate: bool);
+
+/// The kernels of one element type on one instruction set.
+///
+/// # Safety
+/// They may be called only on a processor that has the instruction set.
+pub(crate) struct Kernels<T: GemmElement> {
+    /// By rows less one, then for half a panel and for a whole one.
+    pub(super) tiles: [[Tile<T::Sum>; 2]; ROWS],
+    pub(super) loose_tiles: [[LooseTile<T::Sum>; 2]; ROWS],
+    pub(super) pack: unsafe fn(&pack::Panel<T>, *mut T::Sum),
+    pub(super) round: unsafe fn(*const T::Sum, *mut T, usize),
+    /// By vectors less one.
+    pub(super) dots: [unsafe fn(&gemv::Dots<T>, usize); gemv::FEW],
+    pub(super) axpy: unsafe fn(&gemv::Axpy<T>, *mut T::Sum, usize),
+}
+
+/// # Safety
+/// The processor has `V`'s instruction set; the panels are readable for `k` steps, and `c` is
+/// writable for the tile at rows `c_stride` apart.
+#[inline(always)]
+unsafe fn tile<V: Vector, const R: usize, const C: usize>(
+    k: usize,
+    panels: &Loose<V::Scalar>,
+    c: *mut V::Scalar,
+    c_stride: usize,
+    accumulate: bool,
+) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        for i in 0..R {
+            V::prefetch(c.add(i * c_stride));
+            V::prefetch(c.add(i * c_stride + C * V::LANES - 1));
+        }
+        let (mut a, mut b) = (panels.a, panels.b);
+        let mut sums = [[V::splat(V::Scalar::ZERO); C]; R];
+        for _ in 0..k {
+            let mut right = [V::splat(V::Scalar::ZERO); C];
+            for (j, right) in right.iter_mut().enumerate() {
+                *right = V::load(b.add(j * V::LANES));
+            }
+            for (i, sums) in sums.iter_mut().enumerate() {
+                let left = V::splat(*a.offset(i as isize * panels.a_rows));
+                for (sum, right) in sums.iter_mut().zip(right) {
+                    *sum = left.mul_add(right, *sum);
+                }
+            }
+            // The last step may lead outside, where nothing is read.
+            a = a.wrapping_offset(panels.a_columns);
+            b = b.wrapping_offset(panels.b_rows);
+        }
+        for (i, sums) in sums.into_iter().enumerate() {
+            for (j, mut sum) in sums.into_iter().enumerate() {
+                let to = c.add(i * c_stride + j * V::LANES);
+                if accumulate {
+                    sum = V::load(to).add(sum);
+                }
+                sum.store(to);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The processor has `V`'s instruction set; `from` and `to` are valid for `len` elements.
+#[inline(always)]
+unsafe fn round<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+    from: *const V::Scalar,
+    to: *mut T,
+    len: usize,
+) {
+    let whole = len - len % V::LANES;
+    for i in (0..whole).step_by(V::LANES) {
+        // SAFETY: `i + LANES` is at most `len`.
+        unsafe { <T as Lanes<V>>::store(V::load(from.add(i)), to.add(i)) };
+    }
+    for i in whole..len {
+        // SAFETY: `i` is below `len`.
+        unsafe { *to.add(i) = T::round(*from.add(i)) };
+    }
+}
+
+/// A module of kernels compiled with `$attribute`, and `table` to collect them. `$full` and
+/// `$half` are the vectors in a whole and in half a panel.
+macro_rules! instruction_set {
+    ($name:ident, $full:literal, $half:literal, $(#[$attribute:meta])*) => {
+        mod $name {
+            use super::*;
+
+            $(#[$attribute])*
+            unsafe fn tile<V: Vector, const R: usize, const C: usize>(
+                k: usize,
+                a: *const V::Scalar,
+                b: *const V::Scalar,
+                c: *mut V::Scalar,
+                c_stride: usize,
+                accumulate: bool,
+            ) {
+                let (a_columns, b_rows) = (R as isize, (C * V::LANES) as isize);
+                let panels = Loose { a, a_rows: 1, a_columns, b, b_rows };
+                // SAFETY: passed on to the caller.
+                unsafe { super::tile::<V, R, C>(k, &panels, c, c_stride, accumulate) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn loose<V: Vector, const R: usize, const C: usize>(
+                k: usize,
+                panels: &Loose<V::Scalar>,
+                c: *mut V::Scalar,
+                c_stride: usize,
+                accumulate: bool,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { super::tile::<V, R, C>(k, panels, c, c_stride, accumulate) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn pack<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+                panel: &pack::Panel<T>,
+                to: *mut V::Scalar,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { pack::panel::<T, V>(panel, to) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn round<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+                from: *const V::Scalar,
+                to: *mut T,
+                len: usize,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { super::round::<T, V>(from, to, len) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn dots<T, V, const N: usize>(job: &gemv::Dots<T>, len: usize)
+            where
+                T: GemmElement<Sum = V::Scalar> + Lanes<V>,
+                V: Vector,
+            {
+                // SAFETY: passed on to the caller.
+                unsafe { gemv::dots::<T, V, N>(job, len) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+                job: &gemv::Axpy<T>,
+                sums: *mut V::Scalar,
+                len: usize,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { gemv::axpy::<T, V>(job, sums, len) }
+            }
+
+            pub(super) const fn table<T, V>() -> Kernels<T>
+            where
+                T: GemmElement<Sum = V::Scalar> + Lanes<V>,
+                V: Vector,
+            {
+                Kernels {
+                    tiles: [
+                        [tile::<V, 1, $half>, tile::<V, 1, $full>],
+                        [tile::<V, 2, $half>, tile::<V, 2, $full>],
+                        [tile::<V, 3, $half>, tile::<V, 3, $full>],
+                        [tile::<V, 4, $half>, tile::<V, 4, $full>],
+                        [tile::<V, 5, $half>, tile::<V, 5, $full>],
+                        [tile::<V, 6, $half>, tile::<V, 6, $full>],
+                    ],
+                    loose_tiles: [
+                        [loose::<V, 1, $half>, loose::<V, 1, $full>],
+                        [loose::<V, 2, $half>, loose::<V, 2, $full>],
+                        [loose::<V, 3, $half>, loose::<V, 3, $full>],
+                        [loose::<V, 4, $half>, loose::<V, 4, $full>],
+                        [loose::<V, 5, $half>, loose::<V, 5, $full>],
+                        [loose::<V, 6, $half>, loose::<V, 6, $full>],
+                    ],
+                    pack: pack::<T, V>,
+                    round: round::<T, V>,
+                    dots: [dots::<T, V, 1>, dots::<T, V, 2>, dots::<T, V, 3>, dots::<T, V, 4>],
+                    axpy: axpy::<T, V>,
+                }
+            }
+        }
+    };
+}
+
+instruction_set!(any, 2, 1,);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(avx2, 2, 1, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(neon, 4, 2,);
+
+macro_rules! element {
+    ($t:ty, $sum:ty, $columns:literal, $direct:literal, $zero:expr, $widen:expr, $round:expr,
+     $plain:ty, $avx2:ident, $neon:ident) => {
+        impl GemmElement for $t {
+            type Sum = $sum;
+            const COLUMNS: usize = $columns;
+            const DIRECT: bool = $direct;
+
+            #[inline(always)]
+            fn zero() -> Self {
+                $zero
+            }
+            #[inline(always)]
+            fn widen(self) -> $sum {
+                $widen(self)
+            }
+            #[inline(always)]
+            fn round(sum: $sum) -> Self {
+                $round(sum)
+            }
+
+            fn kernels() -> &'static Kernels<Self> {
+                #[cfg(target_arch = "x86_64")]
+                {
+                    const AVX2: &Kernels<$t> = &avx2::table::<$t, std::arch::x86_64::$avx2>();
+                    if is_x86_feature_detected!("avx2")
+                        && is_x86_feature_detected!("fma")
+                        && is_x86_feature_detected!("f16c")
+                    {
+                        return AVX2;
+                    }
+                }
+                #[cfg(target_arch = "aarch64")]
+                {
+                    const NEON: &Kernels<$t> = &neon::table::<$t, std::arch::aarch64::$neon>();
+                    return NEON;
+                }
+                #[cfg_attr(target_arch = "aarch64", expect(unreachable_code))]
+                Self::portable()
+            }
+
+            fn portable() -> &'static Kernels<Self> {
+                const PLAIN: &Kernels<$t> = &any::table::<$t, $plain>();
+                PLAIN
+            }
+        }
+    };
+}
+
+element!(f32, f32, 16, true, 0.0, |x| x, |x| x, Plain<f32, 8>, __m256, float32x4_t);
+element!(f64, f64, 8, true, 0.0, |x| x, |x| x, Plain<f64, 4>, __m256d, float64x2_t);
+element!(
+    f16,
+    f32,
+    16,
+    false,
+    f16::ZERO,
+    f16::to_f32,
+    f16::from_f32,
+    Plain<f32, 8>,
+    __m256,
+    float32x4_t
+);
+element!(
+    bf16,
+    f32,
+    16,
+    false,
+    bf16::ZERO,
+    bf16::to_f32,
+    super::simd::round_to_bf16,
+    Plain<f32, 8>,
+    __m256,
+    float32x4_t
+);

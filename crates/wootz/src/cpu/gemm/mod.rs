@@ -1,0 +1,584 @@
+//! Matrix multiplication on the CPU: packed panels, register tiles and the thread team.
+//!
+//! The left matrix is packed once for as many rows as fit; then the team takes blocks of columns,
+//! packs the right matrix for each, and multiplies. An output element sums its products in the
+//! order of `k`, in blocks whose length depends on `k` alone, so the bits of a result depend on
+//! neither the number of threads nor the cut.
+
+mod gemv;
+mod microkernel;
+mod pack;
+mod simd;
+mod small;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::LocalKey;
+
+pub(crate) use self::microkernel::GemmElement;
+use self::microkernel::{Kernels, ROWS};
+use self::pack::Panel;
+use crate::cpu::threads;
+use crate::error::{Error, Result};
+
+/// A matrix inside a slice, at any strides: element `(i, j)` is
+/// `data[offset + i * row_stride + j * column_stride]`.
+pub(crate) struct MatrixRef<'a, T> {
+    pub(crate) data: &'a [T],
+    pub(crate) offset: usize,
+    pub(crate) row_stride: isize,
+    pub(crate) column_stride: isize,
+}
+
+/// `c = a · b`, for `a` of `m × k` and `b` of `k × n`, into the row-major `c` of `m × n`. With `k`
+/// zero the result is zeros. An error if a view leaves its slice or `c` has another length.
+pub(crate) fn gemm<T: GemmElement>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: MatrixRef<'_, T>,
+    b: MatrixRef<'_, T>,
+    c: &mut [T],
+) -> Result<()> {
+    check_output(Some(1), m, n, c)?;
+    let (a, b) = (a.view("a", m, k)?, b.view("b", k, n)?);
+    // SAFETY: the views were checked, `c` has `m * n` elements, and `kernels` fits the processor.
+    unsafe { multiply(Run::Team, T::kernels(), Shape { m, n, k }, a, b, c.as_mut_ptr()) };
+    Ok(())
+}
+
+/// `batch` products of the same shape, into contiguous matrices one after the other. The team is
+/// shared out over the batch or inside each product, as fits.
+pub(crate) fn gemm_batched<'a, T: GemmElement>(
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    a: impl Fn(usize) -> MatrixRef<'a, T> + Sync,
+    b: impl Fn(usize) -> MatrixRef<'a, T> + Sync,
+    c: &mut [T],
+) -> Result<()> {
+    check_output(Some(batch), m, n, c)?;
+    if c.is_empty() {
+        return Ok(());
+    }
+    let kernels = T::kernels();
+    let work = m.saturating_mul(n).saturating_mul(k).max(1);
+    let shape = Shape { m, n, k };
+    if work >= LARGE {
+        for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
+            let (a, b) = (a(i).view("a", m, k)?, b(i).view("b", k, n)?);
+            // SAFETY: as in `gemm`.
+            unsafe { multiply(Run::Team, kernels, shape, a, b, c.as_mut_ptr()) };
+        }
+        return Ok(());
+    }
+    let per_task = SMALL.div_ceil(work).min(batch);
+    let failed = AtomicBool::new(false);
+    // Errors are rare and not `Copy`: a task only notes that there was one.
+    threads::chunks_mut(c, per_task * m * n, |task, c| {
+        for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
+            let i = task * per_task + i;
+            match (a(i).view("a", m, k), b(i).view("b", k, n)) {
+                // SAFETY: as in `gemm`.
+                (Ok(a), Ok(b)) => unsafe {
+                    multiply(Run::Caller, kernels, shape, a, b, c.as_mut_ptr());
+                },
+                _ => failed.store(true, Ordering::Relaxed),
+            }
+        }
+    });
+    if !failed.into_inner() {
+        return Ok(());
+    }
+    for i in 0..batch {
+        a(i).view("a", m, k)?;
+        b(i).view("b", k, n)?;
+    }
+    Err(Error::argument("matmul", "a", "views that stay inside their buffer", "others"))
+}
+
+/// Products (multiplications) from which one matrix product alone feeds the team.
+const LARGE: usize = 1 << 24;
+/// Products that make a hand-off worth its cost.
+const SMALL: usize = 1 << 17;
+
+/// The longest block of `k` whose panels stay in the cache nearest to the core, in bytes of one
+/// line.
+const K_BLOCK_BYTES: usize = 2048;
+/// Rows of the left matrix that are multiplied with all panels of a task before the next.
+const ROW_BLOCK: usize = 16 * ROWS;
+/// Panels of the left matrix that a task packs.
+const PACK_PANELS: usize = 8;
+/// Panels of the right matrix in a task.
+const TASK_PANELS: usize = 4;
+/// Tasks to aim at where rows must be cut as well.
+const TASKS: usize = 16;
+/// The packed part of the left matrix, in numbers and in rows.
+const PACKED: usize = 1 << 21;
+const PACKED_ROWS: usize = 340 * ROWS;
+/// The longest part of `k` that is packed at once where sums need a buffer of their own.
+const LONGEST_K: usize = 1 << 14;
+/// Columns that sums in a buffer of their own may span.
+const SUM_COLUMNS: usize = 1 << 13;
+
+#[derive(Clone, Copy)]
+struct Shape {
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+/// Who does the work.
+#[derive(Clone, Copy, PartialEq)]
+enum Run {
+    Caller,
+    Team,
+}
+
+impl Run {
+    fn if_worth(self, worth: bool) -> Self {
+        if worth { self } else { Run::Caller }
+    }
+
+    fn for_each(self, tasks: usize, f: impl Fn(usize) + Sync) {
+        match self {
+            Run::Caller => (0..tasks).for_each(f),
+            Run::Team => threads::for_each(tasks, f),
+        }
+    }
+}
+
+/// A matrix whose bounds have been checked.
+struct View<T> {
+    first: *const T,
+    rows: isize,
+    columns: isize,
+}
+
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for View<T> {}
+
+// SAFETY: a view is a shared borrow in all but name.
+unsafe impl<T: Sync> Sync for View<T> {}
+
+impl<T: Copy> View<T> {
+    /// The part that begins at row `i` and column `j`.
+    fn at(self, i: usize, j: usize) -> Self {
+        let by = (i as isize).wrapping_mul(self.rows);
+        let by = by.wrapping_add((j as isize).wrapping_mul(self.columns));
+        View { first: self.first.wrapping_offset(by), ..self }
+    }
+
+    /// # Safety
+    /// `(i, j)` lies inside the sizes the view was checked for.
+    unsafe fn read(self, i: usize, j: usize) -> T {
+        // SAFETY: the element lies inside the slice the view was made of.
+        unsafe { *self.at(i, j).first }
+    }
+
+    fn transposed(self) -> Self {
+        View { first: self.first, rows: self.columns, columns: self.rows }
+    }
+}
+
+impl<T: Copy> MatrixRef<'_, T> {
+    /// The same matrix without a bound on its accesses, if all of them lie inside the slice.
+    fn view(&self, argument: &str, rows: usize, columns: usize) -> Result<View<T>> {
+        let reach = |count: usize, stride: isize| count.saturating_sub(1) as i128 * stride as i128;
+        let (down, across) = (reach(rows, self.row_stride), reach(columns, self.column_stride));
+        let lowest = self.offset as i128 + down.min(0) + across.min(0);
+        let highest = self.offset as i128 + down.max(0) + across.max(0);
+        let empty = rows == 0 || columns == 0;
+        if !empty && (lowest < 0 || highest >= self.data.len() as i128) {
+            let expected = format!("a view inside its buffer of {} elements", self.data.len());
+            let got = format!("one of elements {lowest} to {highest}");
+            return Err(Error::argument("matmul", argument, expected, got));
+        }
+        let first = self.data.as_ptr().wrapping_add(self.offset);
+        // Strides that are never taken are set to values that suit the kernels.
+        let row_stride = if rows == 1 { columns as isize } else { self.row_stride };
+        let column_stride = if columns == 1 { 1 } else { self.column_stride };
+        Ok(View { first, rows: row_stride, columns: column_stride })
+    }
+}
+
+fn check_output<T>(batch: Option<usize>, m: usize, n: usize, c: &[T]) -> Result<()> {
+    let wanted = batch.and_then(|b| b.checked_mul(m)).and_then(|bm| bm.checked_mul(n));
+    if wanted == Some(c.len()) {
+        return Ok(());
+    }
+    let wanted = wanted.map_or("more elements than can be".to_string(), |w| w.to_string());
+    Err(Error::argument("matmul", "output", format!("a length of {wanted}"), c.len()))
+}
+
+/// # Safety
+/// The processor has the kernels' instruction set; the views are valid for the shape; `c` is
+/// writable for `m * n` elements that nobody else uses.
+unsafe fn multiply<T: GemmElement>(
+    run: Run,
+    kernels: &Kernels<T>,
+    shape: Shape,
+    a: View<T>,
+    b: View<T>,
+    c: *mut T,
+) {
+    let Shape { m, n, k } = shape;
+    if m == 0 || n == 0 {
+        return;
+    }
+    // SAFETY: passed on to the caller.
+    unsafe {
+        if k == 0 {
+            for i in 0..m * n {
+                *c.add(i) = T::zero();
+            }
+            return;
+        }
+        let large = m.saturating_mul(n).saturating_mul(k) >= 2 * SMALL;
+        if m > 1 && n > 1 && small::fits::<T>(shape, b) {
+            return small::small(run.if_worth(large), kernels, shape, a, b, c);
+        }
+        let contiguous = |matrix: View<T>| matrix.rows == 1 || matrix.columns == 1;
+        let columns_few = n == 1 || n <= gemv::FEW && contiguous(a);
+        let rows_few = m == 1 || m <= gemv::FEW && contiguous(b);
+        if columns_few && (n <= m || !rows_few) {
+            let (outputs, vectors, matrix, x) = (m, n, a, b.transposed());
+            let strides = [n, 1];
+            gemv::few(run, kernels, &gemv::Few { outputs, vectors, k, matrix, x, c, strides });
+        } else if rows_few {
+            let (outputs, vectors, matrix, x) = (n, m, b.transposed(), a);
+            let strides = [1, n];
+            gemv::few(run, kernels, &gemv::Few { outputs, vectors, k, matrix, x, c, strides });
+        } else {
+            blocked(run.if_worth(large), kernels, shape, a, b, c);
+        }
+    }
+}
+
+/// Cuts the product into parts whose packed left matrix fits, and gives each to the team.
+///
+/// # Safety
+/// As for [`multiply`].
+unsafe fn blocked<T: GemmElement>(
+    run: Run,
+    kernels: &Kernels<T>,
+    shape: Shape,
+    a: View<T>,
+    b: View<T>,
+    c: *mut T,
+) {
+    let Shape { m, n, k } = shape;
+    // Blocks of `k` are of one length (but the last), so that no block is a sliver.
+    let k_block = even(k, k_block::<T>(), 1);
+    // Sums that live in the output may be left and taken up again; others want `k` in one go.
+    let longest = if T::DIRECT { 4 * k_block } else { LONGEST_K / k_block * k_block };
+    let k_part = longest.min(k);
+    let row_part = (PACKED / k_part / ROWS * ROWS).clamp(ROW_BLOCK, PACKED_ROWS);
+    let kept = !T::DIRECT && k_part < k;
+    let column_part = if kept { SUM_COLUMNS.min(n) } else { n };
+    let row_part = even(m, if kept { row_part.min(4 * ROW_BLOCK) } else { row_part }, ROWS);
+
+    let packed = row_part * k_part;
+    let sums = if kept { row_part * column_part } else { 0 };
+    with_buffer(&PRODUCT, packed.next_multiple_of(16) + sums, |buffer: *mut T::Sum| {
+        for row in (0..m).step_by(row_part) {
+            for column in (0..n).step_by(column_part) {
+                for start in (0..k).step_by(k_part) {
+                    let shape = Shape {
+                        m: row_part.min(m - row),
+                        n: column_part.min(n - column),
+                        k: k_part.min(k - start),
+                    };
+                    // SAFETY: the part lies inside the product, and the buffer holds what it says.
+                    unsafe {
+                        let part = Part {
+                            kernels,
+                            shape,
+                            k_block,
+                            a: a.at(row, start),
+                            b: b.at(start, column),
+                            packed: buffer,
+                            c: c.add(row * n + column),
+                            c_stride: n,
+                            sums: kept.then(|| buffer.add(packed.next_multiple_of(16))),
+                            first: start == 0,
+                            last: start + shape.k == k,
+                        };
+                        part.multiply(run);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// The longest block of `k`.
+fn k_block<T: GemmElement>() -> usize {
+    K_BLOCK_BYTES / size_of::<T::Sum>()
+}
+
+/// `total` cut into pieces of at most `most`, all but the last of one length, which is a multiple
+/// of `unit`.
+fn even(total: usize, most: usize, unit: usize) -> usize {
+    total.div_ceil(total.div_ceil(most)).next_multiple_of(unit)
+}
+
+/// One part of a product, for which the left matrix is packed at once.
+struct Part<'a, T: GemmElement> {
+    kernels: &'a Kernels<T>,
+    shape: Shape,
+    k_block: usize,
+    a: View<T>,
+    b: View<T>,
+    packed: *mut T::Sum,
+    c: *mut T,
+    c_stride: usize,
+    /// Where sums wait between parts, `shape.n` wide, if they cannot wait in `c` and need to.
+    sums: Option<*mut T::Sum>,
+    /// Whether sums begin here, and whether they end here.
+    first: bool,
+    last: bool,
+}
+
+// SAFETY: tasks read the views and write disjoint blocks behind the pointers.
+unsafe impl<T: GemmElement> Sync for Part<'_, T> {}
+
+impl<T: GemmElement> Part<'_, T> {
+    /// # Safety
+    /// All fields are valid for the shape.
+    unsafe fn multiply(&self, run: Run) {
+        let Shape { m, n, .. } = self.shape;
+        let rows = if run == Run::Team { PACK_PANELS * ROWS } else { m };
+        run.for_each(m.div_ceil(rows), |task| {
+            let row = task * rows;
+            // SAFETY: passed on to the caller; every panel has its own place.
+            unsafe { self.pack_left(row, rows.min(m - row)) };
+        });
+
+        let columns = TASK_PANELS * T::COLUMNS;
+        let across = n.div_ceil(columns);
+        // Cutting rows packs the right matrix once more a cut, so cuts stay long.
+        let cuts = TASKS.div_ceil(across).min(m.div_ceil(ROW_BLOCK));
+        let rows = even(m, m.div_ceil(cuts), ROWS);
+        let down = m.div_ceil(rows);
+        run.for_each(across * down, |task| {
+            let (row, column) = (task / across * rows, task % across * columns);
+            // SAFETY: passed on to the caller; blocks are disjoint.
+            unsafe { self.block(row, rows.min(m - row), column, columns.min(n - column)) };
+        });
+    }
+
+    unsafe fn pack_left(&self, row: usize, rows: usize) {
+        let Shape { m, k, .. } = self.shape;
+        let view = self.a.at(row, 0);
+        // SAFETY: passed on to the caller. Panels before this one have `ROWS` rows.
+        unsafe {
+            let to = self.packed.add(row * k);
+            self.pack(view.transposed(), rows, m - row, k, ROWS, |width| width, to);
+        }
+    }
+
+    unsafe fn pack_right(
+        &self,
+        start: usize,
+        k: usize,
+        column: usize,
+        columns: usize,
+        to: *mut T::Sum,
+    ) {
+        let (view, lines) = (self.b.at(start, column), self.shape.n - column);
+        // SAFETY: passed on to the caller.
+        unsafe { self.pack(view, columns, lines, k, T::COLUMNS, padded::<T>, to) };
+    }
+
+    /// Packs the first `width` columns of `view`, which has `lines` of them, into panels of `whole`
+    /// columns and maybe one narrower, whose pitch `pitch` tells.
+    #[expect(clippy::too_many_arguments, reason = "what the two sides have in common")]
+    unsafe fn pack(
+        &self,
+        view: View<T>,
+        width: usize,
+        lines: usize,
+        k: usize,
+        whole: usize,
+        pitch: fn(usize) -> usize,
+        to: *mut T::Sum,
+    ) {
+        let panel = |first: usize, width: usize, count: usize| Panel {
+            from: view.at(0, first).first,
+            across: view.columns,
+            along: view.rows,
+            k,
+            width,
+            pitch: pitch(width),
+            lines: lines - first,
+            count,
+        };
+        let (count, rest) = (width / whole, width % whole);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if count > 0 {
+                (self.kernels.pack)(&panel(0, whole, count), to);
+            }
+            if rest > 0 {
+                let first = count * whole;
+                (self.kernels.pack)(&panel(first, rest, 1), to.add(first * k));
+            }
+        }
+    }
+
+    /// Multiplies `rows × columns` of the part.
+    unsafe fn block(&self, row: usize, rows: usize, column: usize, columns: usize) {
+        let n = self.shape.n;
+        let packed = self.k_block * columns.next_multiple_of(T::COLUMNS);
+        let own_sums = !T::DIRECT && self.sums.is_none();
+        let own = if own_sums { rows * columns } else { 0 };
+        with_buffer(&TASK, packed + own, |buffer: *mut T::Sum| {
+            // SAFETY: passed on to the caller; the buffer holds the panels and then the sums.
+            unsafe {
+                let (sums, stride) = match self.sums {
+                    _ if T::DIRECT => {
+                        (self.c.cast::<T::Sum>().add(row * self.c_stride + column), self.c_stride)
+                    }
+                    Some(sums) => (sums.add(row * n + column), n),
+                    None => (buffer.add(packed), columns),
+                };
+                for start in (0..self.shape.k).step_by(self.k_block) {
+                    let k = self.k_block.min(self.shape.k - start);
+                    self.pack_right(start, k, column, columns, buffer);
+                    for top in (row..row + rows).step_by(ROW_BLOCK) {
+                        let height = ROW_BLOCK.min(row + rows - top);
+                        let to = sums.add((top - row) * stride);
+                        let accumulate = start > 0 || !self.first;
+                        self.panels(top, height, start, k, columns, buffer, to, stride, accumulate);
+                    }
+                }
+                if !T::DIRECT && self.last {
+                    for i in 0..rows {
+                        let to = self.c.add((row + i) * self.c_stride + column);
+                        (self.kernels.round)(sums.add(i * stride), to, columns);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Multiplies packed panels: all tiles of a block of rows and columns over a block of `k`.
+    #[expect(clippy::too_many_arguments, reason = "the one place where all sizes meet")]
+    unsafe fn panels(
+        &self,
+        row: usize,
+        rows: usize,
+        start: usize,
+        k: usize,
+        columns: usize,
+        right: *const T::Sum,
+        to: *mut T::Sum,
+        stride: usize,
+        accumulate: bool,
+    ) {
+        for column in (0..columns).step_by(T::COLUMNS) {
+            let width = T::COLUMNS.min(columns - column);
+            let padded = padded::<T>(width);
+            for top in (0..rows).step_by(ROWS) {
+                let height = ROWS.min(rows - top);
+                let tile = self.kernels.tiles[height - 1][(padded == T::COLUMNS) as usize];
+                // SAFETY: passed on to the caller. A tile wider than the block goes through `spare`.
+                unsafe {
+                    let a = self.packed.add((row + top) * self.shape.k + start * height);
+                    let b = right.add(column * k);
+                    let to = to.add(top * stride + column);
+                    if width == padded {
+                        tile(k, a, b, to, stride, accumulate);
+                    } else {
+                        let mut spare = [T::widen(T::zero()); ROWS * 16];
+                        tile(k, a, b, spare.as_mut_ptr(), padded, false);
+                        add_tile(&spare, padded, height, width, to, stride, accumulate);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The width of a panel of the right matrix: whole or half.
+fn padded<T: GemmElement>(width: usize) -> usize {
+    if width <= T::COLUMNS / 2 { T::COLUMNS / 2 } else { T::COLUMNS }
+}
+
+/// # Safety
+/// `to` is writable for `rows × columns` at rows `stride` apart.
+unsafe fn add_tile<S: simd::Scalar>(
+    tile: &[S],
+    pitch: usize,
+    rows: usize,
+    columns: usize,
+    to: *mut S,
+    stride: usize,
+    accumulate: bool,
+) {
+    for i in 0..rows {
+        for j in 0..columns {
+            // SAFETY: passed on to the caller.
+            unsafe {
+                let to = to.add(i * stride + j);
+                let sum = tile[i * pitch + j];
+                *to = if accumulate { (*to).add(sum) } else { sum };
+            }
+        }
+    }
+}
+
+/// A pointer that tasks share; each writes only what no other touches.
+struct Shared<T>(*mut T);
+
+// SAFETY: see above; those who make one say why it holds.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+/// Buffers are lent in these units, which are cache lines.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line(#[expect(dead_code, reason = "only the place matters")] [u8; 64]);
+
+/// Bytes above which a buffer is given back after use.
+const LARGEST_KEPT: usize = 64 << 20;
+
+thread_local! {
+    /// What a product holds for its whole length.
+    static PRODUCT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    /// What a task of a product holds, maybe on the same thread.
+    static TASK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+}
+
+/// Lends a buffer of `len` numbers with any values in it, kept between calls.
+fn with_buffer<S: simd::Scalar, R>(
+    slot: &'static LocalKey<Cell<Vec<Line>>>,
+    len: usize,
+    f: impl FnOnce(*mut S) -> R,
+) -> R {
+    // A slot whose buffer is lent out already is found empty and lends a new one.
+    let mut lines = slot.take();
+    let wanted = (len * size_of::<S>()).div_ceil(size_of::<Line>());
+    if lines.len() < wanted {
+        lines.resize(wanted, Line([0; 64]));
+    }
+    let result = f(lines.as_mut_ptr().cast());
+    if lines.len() * size_of::<Line>() <= LARGEST_KEPT {
+        slot.set(lines);
+    }
+    result
+}

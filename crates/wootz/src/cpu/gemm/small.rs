@@ -1,0 +1,82 @@
+//! Products whose right matrix stays in the nearest caches as it is: nothing is packed, because
+//! packing would cost a good part of the product. The sums are those of the packed path, bit for
+//! bit.
+
+use super::microkernel::{GemmElement, Kernels, Loose, ROWS};
+use super::pack::Panel;
+use super::{PRODUCT, ROW_BLOCK, Run, Shape, Shared, View, add_tile, k_block, padded, with_buffer};
+
+/// Elements of the largest right matrix that is not packed.
+const LARGEST: usize = 1 << 13;
+
+/// Whether [`small`] applies: the right matrix is small and its rows are contiguous, `k` is one
+/// block, and nothing needs widening.
+pub(super) fn fits<T: GemmElement>(shape: Shape, b: View<T>) -> bool {
+    T::DIRECT && b.columns == 1 && shape.k <= k_block::<T>() && shape.k * shape.n <= LARGEST
+}
+
+/// # Safety
+/// As for `multiply`, and [`fits`] holds.
+pub(super) unsafe fn small<T: GemmElement>(
+    run: Run,
+    kernels: &Kernels<T>,
+    shape: Shape,
+    a: View<T>,
+    b: View<T>,
+    c: *mut T,
+) {
+    let Shape { m, n, k } = shape;
+    let rest = n % T::COLUMNS;
+    let pitch = padded::<T>(rest);
+    // Columns that fill neither a panel nor half of one are packed, to be read in whole vectors.
+    let ragged = rest > 0 && rest < pitch;
+    with_buffer(&PRODUCT, if ragged { k * pitch } else { 0 }, |packed: *mut T::Sum| {
+        if ragged {
+            let first = n - rest;
+            let panel = Panel {
+                from: b.at(0, first).first,
+                across: 1,
+                along: b.rows,
+                k,
+                width: rest,
+                pitch,
+                lines: rest,
+                count: 1,
+            };
+            // SAFETY: the panel lies inside `b`, and the buffer has room for it.
+            unsafe { (kernels.pack)(&panel, packed) };
+        }
+        let (packed, c) = (Shared(packed), Shared(c.cast::<T::Sum>()));
+        run.for_each(m.div_ceil(ROW_BLOCK), |task| {
+            let (top, bottom) = (task * ROW_BLOCK, m.min((task + 1) * ROW_BLOCK));
+            for column in (0..n).step_by(T::COLUMNS) {
+                let width = T::COLUMNS.min(n - column);
+                let pitch = padded::<T>(width);
+                let (b, b_rows) = if width == pitch {
+                    (b.at(0, column).first.cast::<T::Sum>(), b.rows)
+                } else {
+                    (packed.get().cast_const(), pitch as isize)
+                };
+                for row in (top..bottom).step_by(ROWS) {
+                    let rows = ROWS.min(bottom - row);
+                    let tile = kernels.loose_tiles[rows - 1][(pitch == T::COLUMNS) as usize];
+                    let from = a.at(row, 0).first.cast::<T::Sum>();
+                    let panels = Loose { a: from, a_rows: a.rows, a_columns: a.columns, b, b_rows };
+                    // SAFETY: the tile lies inside the product, or goes through `spare`; elements
+                    // are what they are summed in, so the casts change nothing; tasks write
+                    // different rows.
+                    unsafe {
+                        let to = c.get().add(row * n + column);
+                        if width == pitch {
+                            tile(k, &panels, to, n, false);
+                        } else {
+                            let mut spare = [T::widen(T::zero()); ROWS * 16];
+                            tile(k, &panels, spare.as_mut_ptr(), pitch, false);
+                            add_tile(&spare, pitch, rows, width, to, n, false);
+                        }
+                    }
+                }
+            }
+        });
+    });
+}

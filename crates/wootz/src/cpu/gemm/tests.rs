@@ -1,0 +1,262 @@
+//! Every path against plain loops in f64, for odd sizes and strides, and for equal bits with any
+//! number of threads.
+
+use std::fmt::Debug;
+
+use half::{bf16, f16};
+
+use super::*;
+use crate::cpu::threads::set_threads;
+
+/// Element types as the tests see them.
+trait Tested: GemmElement + PartialEq + Debug {
+    /// The largest relative error of one rounding, doubled.
+    const EPSILON: f64;
+    fn from_f64(x: f64) -> Self;
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! tested {
+    ($t:ty, $epsilon:expr, $from:expr, $to:expr) => {
+        impl Tested for $t {
+            const EPSILON: f64 = $epsilon;
+            fn from_f64(x: f64) -> Self {
+                $from(x)
+            }
+            fn to_f64(self) -> f64 {
+                $to(self)
+            }
+        }
+    };
+}
+tested!(f32, f32::EPSILON as f64, |x| x as f32, |x| x as f64);
+tested!(f64, f64::EPSILON, |x| x, |x| x);
+tested!(f16, 0.001, f16::from_f64, f16::to_f64);
+tested!(bf16, 0.008, bf16::from_f64, bf16::to_f64);
+
+/// The layouts of a matrix of `rows × columns` in a buffer.
+const LAYOUTS: [&str; 7] =
+    ["rows", "columns", "rows reversed", "both reversed", "one row", "one column", "spread"];
+
+struct Matrix<T> {
+    data: Vec<T>,
+    offset: usize,
+    row_stride: isize,
+    column_stride: isize,
+}
+
+impl<T: Tested> Matrix<T> {
+    fn new(layout: &str, rows: usize, columns: usize, seed: u64) -> Self {
+        let (r, c) = (rows as isize, columns as isize);
+        let last = (rows * columns).saturating_sub(1);
+        let (offset, row_stride, column_stride, len) = match layout {
+            "rows" => (3, c, 1, last + 4),
+            "columns" => (0, 1, r, last + 1),
+            "rows reversed" => (rows.saturating_sub(1) * columns, -c, 1, last + 1),
+            "both reversed" => (last, -c, -1, last + 1),
+            "one row" => (1, 0, 1, columns + 1),
+            "one column" => (0, 1, 0, rows),
+            _ => (2, 2 * c + 5, 2, 2 * rows * (2 * columns + 5) + 3),
+        };
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let data = (0..len).map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            T::from_f64((state % 2001) as f64 / 1000.0 - 1.0)
+        });
+        Matrix { data: data.collect(), offset, row_stride, column_stride }
+    }
+
+    fn view(&self) -> MatrixRef<'_, T> {
+        let Matrix { ref data, offset, row_stride, column_stride } = *self;
+        MatrixRef { data, offset, row_stride, column_stride }
+    }
+
+    fn at(&self, i: usize, j: usize) -> f64 {
+        let at = self.offset as isize;
+        let at = at + i as isize * self.row_stride + j as isize * self.column_stride;
+        self.data[at as usize].to_f64()
+    }
+}
+
+fn compare<T: Tested>(shape: Shape, a: &Matrix<T>, b: &Matrix<T>, c: &[T], case: &str) {
+    let Shape { m, n, k } = shape;
+    // Plain loops over the largest products would take seconds: look at some columns.
+    let step = if m * n * k > 100_000_000 { 61 } else { 1 };
+    for i in 0..m {
+        for j in (0..n).step_by(step) {
+            let (mut sum, mut size) = (0.0, 0.0);
+            for p in 0..k {
+                let product = a.at(i, p) * b.at(p, j);
+                sum += product;
+                size += product.abs();
+            }
+            let got = c[i * n + j].to_f64();
+            // One rounding of the result, and one of a Sum for every product.
+            let sum_epsilon = if size_of::<T>() == 8 { f64::EPSILON } else { f32::EPSILON as f64 };
+            let bound = sum.abs() * T::EPSILON + size * sum_epsilon * (4.0 + (k as f64).sqrt());
+            let close = (got - sum).abs() <= bound + f64::MIN_POSITIVE;
+            assert!(close, "{case} {m}x{n}x{k} at {i},{j}: got {got}, expected {sum}");
+        }
+    }
+}
+
+fn multiply_all<T: Tested>(sizes: &[usize], layouts: &[&str]) {
+    for &m in sizes {
+        for &n in sizes {
+            for &k in sizes {
+                for &left in layouts {
+                    for &right in layouts {
+                        let a = Matrix::<T>::new(left, m, k, 1 + m as u64);
+                        let b = Matrix::<T>::new(right, k, n, 7 + n as u64);
+                        let shape = Shape { m, n, k };
+                        let mut c = vec![T::from_f64(9.0); m * n];
+                        gemm(m, n, k, a.view(), b.view(), &mut c).unwrap();
+                        compare(shape, &a, &b, &c, &format!("{left} by {right}"));
+                        c.fill(T::from_f64(9.0));
+                        let (va, vb) =
+                            (a.view().view("a", m, k).unwrap(), b.view().view("b", k, n).unwrap());
+                        // SAFETY: the views were checked and `c` has `m * n` elements.
+                        unsafe {
+                            super::multiply(Run::Team, T::portable(), shape, va, vb, c.as_mut_ptr())
+                        };
+                        compare(shape, &a, &b, &c, &format!("portable {left} by {right}"));
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_and_odd_sizes_agree_with_plain_loops_in_every_layout() {
+    let sizes = [0, 1, 3, 7, 13, 33];
+    multiply_all::<f32>(&sizes, &LAYOUTS);
+    multiply_all::<f64>(&sizes, &LAYOUTS);
+    multiply_all::<f16>(&sizes, &LAYOUTS);
+    multiply_all::<bf16>(&sizes, &LAYOUTS);
+}
+
+#[test]
+fn sizes_around_tiles_agree_with_plain_loops() {
+    let sizes = [2, 4, 5, 6, 8, 12, 15, 16, 17, 31];
+    multiply_all::<f32>(&sizes, &["rows", "columns"]);
+    multiply_all::<f64>(&sizes, &["rows", "columns"]);
+    multiply_all::<bf16>(&sizes, &["rows", "columns"]);
+}
+
+fn multiply_one<T: Tested>(m: usize, n: usize, k: usize, left: &str, right: &str) {
+    let (a, b) = (Matrix::<T>::new(left, m, k, 3), Matrix::<T>::new(right, k, n, 5));
+    let mut results = Vec::new();
+    for members in [1, 2, 3] {
+        set_threads(members);
+        let mut c = vec![T::from_f64(9.0); m * n];
+        gemm(m, n, k, a.view(), b.view(), &mut c).unwrap();
+        results.push(c);
+    }
+    compare(Shape { m, n, k }, &a, &b, &results[0], &format!("{left} by {right}"));
+    assert!(results.iter().all(|c| *c == results[0]), "{m}x{n}x{k}: threads change bits");
+}
+
+#[test]
+fn large_products_are_right_and_the_same_bits_with_any_number_of_threads() {
+    for (left, right) in [("rows", "rows"), ("rows", "columns"), ("columns", "rows reversed")] {
+        for (m, n, k) in [(257, 257, 257), (150, 70, 1100), (300, 17, 600), (5, 600, 520)] {
+            multiply_one::<f32>(m, n, k, left, right);
+            multiply_one::<f64>(m, n, k, left, right);
+            multiply_one::<f16>(m, n, k, left, right);
+            multiply_one::<bf16>(m, n, k, left, right);
+        }
+    }
+}
+
+#[test]
+fn products_cut_into_parts_are_right() {
+    // More rows than are packed at once, and `k` longer than is summed at once.
+    multiply_one::<f32>(2100, 9, 40, "rows", "rows");
+    multiply_one::<bf16>(2100, 9, 40, "columns", "rows");
+    multiply_one::<f32>(13, 19, 17000, "rows", "columns");
+    multiply_one::<bf16>(13, 19, 17000, "rows", "rows");
+    multiply_one::<f16>(5, 8200, 16500, "one column", "one row");
+}
+
+#[test]
+fn a_few_vectors_are_right_and_the_same_bits_with_any_number_of_threads() {
+    for (left, right) in [("rows", "rows"), ("rows", "columns"), ("columns", "rows reversed")] {
+        for (m, n, k) in
+            [(1, 2500, 700), (2500, 1, 700), (1, 1, 70000), (3, 1100, 257), (900, 4, 130)]
+        {
+            multiply_one::<f32>(m, n, k, left, right);
+            multiply_one::<f64>(m, n, k, left, right);
+            multiply_one::<f16>(m, n, k, left, right);
+            multiply_one::<bf16>(m, n, k, left, right);
+        }
+    }
+}
+
+#[test]
+fn batches_give_what_single_products_give() {
+    for (batch, m, n, k) in [
+        (0, 2, 2, 2),
+        (3, 0, 4, 4),
+        (2, 3, 4, 0),
+        (300, 5, 6, 7),
+        (40, 1, 64, 33),
+        (2, 300, 260, 256),
+    ] {
+        let a = Matrix::<f32>::new("rows", m * batch, k, 1);
+        let b = Matrix::<f32>::new("columns", k, n, 2);
+        let at = |i: usize| MatrixRef { offset: a.offset + i * m * k, ..a.view() };
+        let mut c = vec![9.0; batch * m * n];
+        gemm_batched(batch, m, n, k, at, |_| b.view(), &mut c).unwrap();
+        for i in 0..batch {
+            let mut one = vec![9.0; m * n];
+            gemm(m, n, k, at(i), b.view(), &mut one).unwrap();
+            assert_eq!(one, c[i * m * n..(i + 1) * m * n]);
+        }
+    }
+}
+
+#[test]
+fn views_that_leave_their_buffer_are_errors() {
+    let data = vec![1.0f32; 12];
+    let of = |offset, row_stride, column_stride| MatrixRef {
+        data: &data,
+        offset,
+        row_stride,
+        column_stride,
+    };
+    let mut c = vec![0.0f32; 9];
+    assert!(gemm(3, 3, 4, of(0, 4, 1), of(0, 3, 1), &mut c).is_ok());
+    assert!(gemm(3, 3, 4, of(1, 4, 1), of(0, 3, 1), &mut c).is_err());
+    assert!(gemm(3, 3, 4, of(0, 4, 1), of(0, -3, 1), &mut c).is_err());
+    assert!(gemm(3, 3, 4, of(0, isize::MAX, 1), of(0, 3, 1), &mut c).is_err());
+    assert!(gemm(3, 3, 4, of(0, isize::MIN, 1), of(0, 3, 1), &mut c).is_err());
+    assert!(gemm(3, 3, 4, of(usize::MAX, 4, 1), of(0, 3, 1), &mut c).is_err());
+    assert!(gemm(3, 4, 4, of(0, 4, 1), of(0, 3, 1), &mut c).is_err());
+    assert!(gemm(usize::MAX, usize::MAX, 0, of(0, 0, 0), of(0, 0, 0), &mut c).is_err());
+    // An empty view reads nothing, so it may lie anywhere.
+    assert!(gemm(3, 3, 0, of(99, 4, 1), of(99, 3, 1), &mut c).is_ok());
+    assert_eq!(c, [0.0; 9]);
+    let mut c = vec![0.0f32; 18];
+    let wrong = gemm_batched(2, 3, 3, 4, |i| of(i, 4, 1), |_| of(0, 3, 1), &mut c);
+    assert!(wrong.is_err());
+}
+
+#[test]
+fn sums_of_narrow_elements_round_once_ties_to_even() {
+    // 1 + 2⁻⁸ lies between two bf16 numbers, of which 1 is even; with 2⁻²⁰ more it rounds up.
+    let (a, ones) = ([1.0, 0.00390625, 0.000_000_953_674_3].map(bf16::from_f32), [bf16::ONE; 3]);
+    let of = |data| MatrixRef { data, offset: 0, row_stride: 3, column_stride: 1 };
+    for (k, expected) in [(2, 1.0), (3, 1.0078125)] {
+        let mut c = [bf16::ZERO];
+        gemm(1, 1, k, of(&a), MatrixRef { row_stride: 1, ..of(&ones) }, &mut c).unwrap();
+        assert_eq!(c[0].to_f32(), expected);
+    }
+    for (bits, expected) in
+        [(0x7f80_0001, 0x7fc0), (0x7f7f_ffff, 0x7f80), (0xff80_0000, 0xff80), (0x8000_0000, 0x8000)]
+    {
+        assert_eq!(simd::round_to_bf16(f32::from_bits(bits)).to_bits(), expected);
+    }
+}

@@ -1,0 +1,88 @@
+//! Evaluation: orders the pending part of a graph, fuses elementwise runs, reuses memory and runs
+//! the steps through an [`Encoder`](crate::Encoder).
+
+mod fusion;
+mod order;
+mod program;
+mod run;
+
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, StepKind};
+pub(crate) use run::read_bytes;
+
+use crate::array::Array;
+use crate::error::Result;
+
+/// What is shared by evaluations, which take turns: a node runs once, and nodes carry scratch
+/// marks that belong to one evaluation.
+#[derive(Debug)]
+pub(crate) struct Evaluation {
+    epoch: u32,
+}
+
+pub(crate) static EVALUATION: Mutex<Evaluation> = Mutex::new(Evaluation { epoch: 0 });
+
+/// Computes arrays and waits for them.
+///
+/// ```
+/// let x = wootz::Array::from_slice(&[1.0f32, 2.0], &[2])?;
+/// let (a, b) = (&x * 2.0, &x + 1.0);
+/// wootz::eval([&a, &b])?;
+/// assert!(a.is_evaluated() && b.is_evaluated());
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    let arrays: Vec<&Array> = arrays.into_iter().collect();
+    submit(&arrays)?;
+    arrays.iter().try_for_each(|array| run::finish(array))
+}
+
+/// Starts computing arrays and returns at once. Errors show when a value is asked for.
+///
+/// ```
+/// let x = wootz::Array::from_slice(&[1.0f32, 2.0], &[2])? * 3.0;
+/// wootz::async_eval([&x])?;
+/// assert_eq!(x.to_vec::<f32>()?, [3.0, 6.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()> {
+    let arrays: Vec<Array> = arrays.into_iter().filter(|a| !a.is_evaluated()).cloned().collect();
+    if arrays.iter().any(|array| array.device().is_gpu()) {
+        return submit(&arrays.iter().collect::<Vec<_>>());
+    }
+    // A failure to hand over means the worker is gone; the reader then evaluates by itself.
+    let _reader_evaluates =
+        background().lock().unwrap_or_else(PoisonError::into_inner).send(arrays);
+    Ok(())
+}
+
+/// Runs or queues everything that the arrays need.
+fn submit(arrays: &[&Array]) -> Result<()> {
+    if arrays.iter().all(|array| array.is_evaluated()) {
+        return Ok(());
+    }
+    let mut evaluation = EVALUATION.lock().unwrap_or_else(PoisonError::into_inner);
+    evaluation.epoch = evaluation.epoch.wrapping_add(1).max(1);
+    let graph = order::Graph::collect(evaluation.epoch, arrays);
+    let steps = fusion::plan(&graph);
+    run::run(&evaluation, graph, steps)
+}
+
+/// The thread that evaluates CPU arrays for [`async_eval`].
+fn background() -> &'static Mutex<Sender<Vec<Array>>> {
+    static BACKGROUND: OnceLock<Mutex<Sender<Vec<Array>>>> = OnceLock::new();
+    BACKGROUND.get_or_init(|| {
+        let (sender, receiver) = channel::<Vec<Array>>();
+        // Without a thread the receiver is dropped, sending fails and readers evaluate themselves.
+        let _detached = std::thread::Builder::new().name("wootz-eval".into()).spawn(move || {
+            for arrays in receiver {
+                let arrays: Vec<&Array> = arrays.iter().collect();
+                // The error comes up again when the value is read.
+                let _shown_to_the_reader = submit(&arrays);
+            }
+        });
+        Mutex::new(sender)
+    })
+}

@@ -1,0 +1,269 @@
+//! Runs the tasks of an evaluation: memory for outputs, donation of memory nobody else needs,
+//! views without copying, moves between devices.
+
+use std::sync::{Arc, MutexGuard};
+
+use smallvec::SmallVec;
+
+use super::Evaluation;
+use super::fusion::{InputRef, Task};
+use super::order::Graph;
+use super::program::{Fused, Program};
+use crate::array::{Array, Buffers, Meta, Node, Work};
+use crate::autograd;
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::encoder::{Encoder, Operand};
+use crate::error::{Error, Result};
+use crate::op::Op;
+
+/// Launches after which recorded GPU work is submitted: bounds what one command buffer does.
+const MAX_LAUNCHES: usize = 512;
+
+/// Runs everything. What ran before an error stays computed; the rest stays pending.
+pub(crate) fn run(
+    evaluation: &MutexGuard<'_, Evaluation>,
+    graph: Graph,
+    tasks: Vec<Task>,
+) -> Result<()> {
+    let mut runner = Runner { evaluation, graph, encoders: SmallVec::new() };
+    let result = tasks.into_iter().try_for_each(|task| runner.run(task));
+    // Work recorded before the error is valid and its arrays count as evaluated: submit it.
+    let submitted = runner.submit();
+    result.and(submitted)
+}
+
+struct Runner<'a, 'b> {
+    evaluation: &'a MutexGuard<'b, Evaluation>,
+    graph: Graph,
+    /// One open encoder per device that takes part.
+    encoders: SmallVec<[(Device, Encoder); 2]>,
+}
+
+impl Runner<'_, '_> {
+    fn run(&mut self, task: Task) -> Result<()> {
+        match task {
+            Task::Node(place) => {
+                let Some(node) = self.graph.nodes[place].take() else { return Ok(()) };
+                self.run_node(&node)
+            }
+            Task::Fused { members, program, inputs } => self.run_fused(&members, program, &inputs),
+        }
+    }
+
+    /// Runs a node by itself.
+    fn run_node(&mut self, node: &Arc<Node>) -> Result<()> {
+        let Some(work) = node.work() else { return Ok(()) };
+        if work.op.is_view() {
+            if let Some(buffer) = work.inputs[0].buffer() {
+                node.set_buffers(Buffers::from_elem(buffer.clone(), 1));
+            }
+            drop(work);
+            forget(node);
+            return Ok(());
+        }
+        if work.op.is_transfer() {
+            node.set_buffers(Buffers::from_elem(self.transfer(&work.inputs[0], &node.device)?, 1));
+            drop(work);
+            forget(node);
+            return Ok(());
+        }
+        let work = if retains(node) { work } else { node.take_work().unwrap_or(work) };
+        let op = work.op.clone();
+        let inputs: SmallVec<[&Array; 4]> = work.inputs.iter().collect();
+        let handles = |array: &Array| {
+            let same = |other: &&&Array| Arc::ptr_eq(&other.node, &array.node);
+            inputs.iter().filter(same).count() + usize::from(retains(node))
+        };
+        match self.execute(node, &*op, &inputs, !retains(node), handles) {
+            Ok(buffers) => {
+                node.set_buffers(buffers);
+                drop(inputs);
+                Ok(())
+            }
+            Err(error) => {
+                drop(inputs);
+                node.restore_work(work);
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs an elementwise program; `members[0]` is the node of its result.
+    fn run_fused(
+        &mut self,
+        members: &[usize],
+        program: Program,
+        inputs: &[InputRef],
+    ) -> Result<()> {
+        let nodes: Vec<Arc<Node>> =
+            members.iter().filter_map(|&place| self.graph.nodes[place].clone()).collect();
+        let root = nodes[0].clone();
+        let retained = nodes.iter().any(|node| retains(node));
+        let works: Vec<Option<Work>> = nodes.iter().map(|node| node.work()).collect();
+        let position = |place| members.iter().position(|&member| member == place);
+        let arrays: SmallVec<[&Array; 4]> = inputs
+            .iter()
+            .filter_map(|reference| works[position(reference.member)?].as_ref())
+            .zip(inputs)
+            .map(|(work, reference)| &work.inputs[reference.input])
+            .collect();
+        // Handles to an input that go away with this run: each appears in a node's work and in our copy.
+        let handles = |array: &Array| {
+            let same = |other: &&Array| Arc::ptr_eq(&other.node, &array.node);
+            2 * works.iter().flatten().flat_map(|work| &work.inputs).filter(same).count()
+        };
+        let op = Fused { program, shape: root.outputs[0].layout.shape.clone() };
+        let buffers = self.execute(&root, &op, &arrays, !retained, handles)?;
+        root.set_buffers(buffers);
+        // Let go of the members, so that their inputs can be freed or donated. Constants may
+        // serve several runs.
+        for (&place, work) in members.iter().zip(&works) {
+            if place == members[0] || work.as_ref().is_some_and(|work| !work.inputs.is_empty()) {
+                self.graph.nodes[place] = None;
+            }
+        }
+        drop(arrays);
+        drop(works);
+        forget(&root);
+        Ok(())
+    }
+
+    /// Gives an operation its memory and records it. `handles` tells how many of an input's
+    /// handles end with this operation; an input without others may give its memory away.
+    fn execute(
+        &mut self,
+        node: &Node,
+        op: &dyn Op,
+        inputs: &[&Array],
+        may_donate: bool,
+        handles: impl Fn(&Array) -> usize,
+    ) -> Result<Buffers> {
+        let operands = (inputs.iter().enumerate())
+            .map(|(index, input)| Operand::of(op, index, input))
+            .collect::<Result<SmallVec<[Operand; 4]>>>()?;
+        let mut outputs: SmallVec<[Option<Operand>; 2]> =
+            node.outputs.iter().map(|_| None).collect();
+        if may_donate {
+            for &(i, o) in op.may_alias() {
+                let Some(operand) = operands.get(i) else { continue };
+                // Two references are ours: the node's and the operand's.
+                let free = outputs[o].is_none()
+                    && operand.meta == node.outputs[o]
+                    && !inputs[i].node.traced
+                    && inputs
+                        .iter()
+                        .filter(|other| Arc::ptr_eq(&other.node, &inputs[i].node))
+                        .count()
+                        == 1
+                    && Arc::strong_count(&inputs[i].node) == handles(inputs[i])
+                    && Arc::strong_count(&operand.buffer) == 2;
+                if free {
+                    outputs[o] = Some(operand.clone());
+                }
+            }
+        }
+        let outputs = (outputs.into_iter().zip(&node.outputs))
+            .map(|(donated, meta)| match donated {
+                Some(operand) => Ok(operand),
+                None => {
+                    let buffer = Buffer::alloc(&node.device, meta.bytes())?;
+                    Ok(Operand { meta: meta.clone(), buffer })
+                }
+            })
+            .collect::<Result<SmallVec<[Operand; 2]>>>()?;
+        // Nothing to compute, and kernels need not know about empty arrays.
+        if outputs.iter().any(|output| output.meta.size() > 0) {
+            let metas: SmallVec<[Meta; 4]> = operands.iter().map(|o| o.meta.clone()).collect();
+            let scratch = op.scratch(&metas, node.device.is_gpu());
+            let scratch =
+                (scratch > 0).then(|| Buffer::alloc(&node.device, scratch)).transpose()?;
+            let evaluation = self.evaluation;
+            let encoder = self.encoder(&node.device)?;
+            encoder.record(evaluation, op, &operands, &outputs, scratch.as_ref())?;
+            self.submit_if_long()?;
+        }
+        Ok(outputs.into_iter().map(|output| output.buffer).collect())
+    }
+
+    fn encoder(&mut self, device: &Device) -> Result<&mut Encoder> {
+        let position = match self.encoders.iter().position(|(open, _)| open == device) {
+            Some(position) => position,
+            None => {
+                self.encoders.push((device.clone(), Encoder::new(device)?));
+                self.encoders.len() - 1
+            }
+        };
+        Ok(&mut self.encoders[position].1)
+    }
+
+    /// The bytes of an evaluated array in memory of another device.
+    fn transfer(&mut self, array: &Array, device: &Device) -> Result<Arc<Buffer>> {
+        if array.device() == device {
+            return array.buffer().cloned().ok_or_else(not_evaluated);
+        }
+        self.submit()?;
+        Buffer::from_bytes(device, &read_bytes(array)?)
+    }
+
+    fn submit(&mut self) -> Result<()> {
+        for (_, encoder) in self.encoders.drain(..) {
+            encoder.submit()?;
+        }
+        Ok(())
+    }
+
+    fn submit_if_long(&mut self) -> Result<()> {
+        match self.encoders.iter().any(|(_, encoder)| encoder.launches() >= MAX_LAUNCHES) {
+            true => self.submit(),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Whether a node keeps its history after it ran, for a transform that will walk it.
+fn retains(node: &Node) -> bool {
+    node.traced && autograd::is_tracing()
+}
+
+/// Drops the history of an evaluated node, unless a transform needs it.
+fn forget(node: &Node) {
+    if !retains(node) {
+        drop(node.take_work());
+    }
+}
+
+fn not_evaluated() -> Error {
+    Error::argument("eval", "array", "an evaluated array", "one that is still lazy")
+}
+
+/// The bytes of an evaluated row-major array.
+pub(crate) fn read_bytes(array: &Array) -> Result<Vec<u8>> {
+    let meta = array.meta();
+    let start = meta.layout.offset * meta.dtype.size();
+    let buffer = array.buffer().ok_or_else(not_evaluated)?;
+    match &**buffer {
+        Buffer::Cpu(_) => {
+            let memory = buffer.read().ok_or_else(not_evaluated)?;
+            Ok(memory.bytes()[start..start + meta.bytes()].to_vec())
+        }
+        #[cfg(feature = "gpu")]
+        Buffer::Gpu(memory) => {
+            let gpu = array.device().as_gpu().ok_or_else(not_evaluated)?;
+            let bytes = gpu.download(&memory.buffer, start as u64, meta.bytes() as u64)?;
+            // The submission's status came along; asking for it does not wait again.
+            memory.finish()?;
+            Ok(bytes)
+        }
+    }
+}
+
+/// Waits for an array that was submitted.
+pub(crate) fn finish(array: &Array) -> Result<()> {
+    #[cfg(feature = "gpu")]
+    if let Some(memory) = array.buffer().and_then(|buffer| buffer.gpu()) {
+        return memory.finish();
+    }
+    let _ = array;
+    Ok(())
+}

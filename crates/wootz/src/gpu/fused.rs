@@ -1,0 +1,291 @@
+//! Elementwise programs as one generated kernel: any inputs, layouts and dtypes, one pass over
+//! memory. A thread owns whole words of the output.
+
+use std::fmt::Write;
+
+use smallvec::SmallVec;
+
+use super::call::{Bind, GpuCall, Kernel, grid};
+use super::packed;
+use crate::array::{DType, Layout, collapse};
+use crate::error::{Error, Result};
+use crate::eval::{Argument, Program, StepKind};
+
+/// Scalar functions that WGSL lacks or leaves imprecise.
+pub const MATH: &str = include_str!("snippets/math.wgsl");
+
+const WORKGROUP: usize = 64;
+/// Parameters that every device takes.
+const MAX_WORDS: usize = super::MAX_PARAMS;
+
+/// How a kernel finds an input's elements.
+#[derive(Clone, Copy, PartialEq)]
+enum Access {
+    /// Element `i` of the output is element `offset + i`.
+    Flat,
+    /// One element for all.
+    Single,
+    /// Through strides.
+    Strided,
+    /// In the output's memory, which the input gave away.
+    InPlace,
+}
+
+/// Records the kernel for `program` over the call's inputs, broadcast to the output's shape.
+pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
+    let output = call.output_meta(0);
+    let metas: SmallVec<[_; 8]> = call.input_metas().collect();
+    let layouts: SmallVec<[Layout; 8]> = std::iter::once(output.layout.clone())
+        .chain(metas.iter().map(|meta| meta.layout.broadcast_to(output.shape())))
+        .collect();
+    let (shape, strides) = collapse(&layouts.iter().collect::<SmallVec<[&Layout; 8]>>());
+    let access: SmallVec<[Access; 8]> = (0..metas.len())
+        .map(|input| match &strides[input + 1][..] {
+            _ if call.aliased(input) => Access::InPlace,
+            [1] => Access::Flat,
+            [] => Access::Single,
+            strides if strides.iter().all(|&stride| stride == 0) => Access::Single,
+            _ => Access::Strided,
+        })
+        .collect();
+
+    let mut params: Vec<u32> = vec![output.size() as u32];
+    let strided = access.contains(&Access::Strided);
+    if strided {
+        params.extend(shape.iter().map(|&length| length as u32));
+    }
+    for (input, meta) in metas.iter().enumerate() {
+        params.push(meta.layout.offset as u32);
+        if access[input] == Access::Strided {
+            params.extend(strides[input + 1].iter().map(|&stride| stride as i32 as u32));
+        }
+    }
+    for step in &program.steps {
+        if let StepKind::Constant(bits) = step.kind {
+            params.push(bits as u32);
+            if step.dtype.size() == 8 {
+                params.push((bits >> 32) as u32);
+            }
+        }
+    }
+    if params.len() > MAX_WORDS {
+        let got = format!("{} words for rank {}", params.len(), shape.len());
+        return Err(Error::argument(
+            "fused",
+            "inputs",
+            format!("at most {MAX_WORDS} words of parameters"),
+            got,
+        ));
+    }
+    let rank = if strided { shape.len() } else { 0 };
+    let generator = Generator { program, access: &access, rank, params: params.len() };
+    let mut bindings: SmallVec<[Bind<'_>; 8]> = (0..metas.len())
+        .filter(|&input| access[input] != Access::InPlace)
+        .map(Bind::Input)
+        .collect();
+    bindings.push(Bind::Output(0));
+    let words = output.size().div_ceil(packed::per_word(output.dtype));
+    call.launch(&Kernel {
+        variant: generator.key(),
+        source: &|| generator.source(),
+        bindings: &bindings,
+        params: &params,
+        groups: grid(words.div_ceil(WORKGROUP)),
+    })
+}
+
+/// Writes the kernel.
+struct Generator<'a> {
+    program: &'a Program,
+    access: &'a [Access],
+    rank: usize,
+    params: usize,
+}
+
+impl Generator<'_> {
+    /// Everything the text depends on.
+    fn key(&self) -> String {
+        let mut key = String::new();
+        for (dtype, access) in self.program.inputs.iter().zip(self.access) {
+            let access = match access {
+                Access::Flat => "",
+                Access::Single => "!",
+                Access::Strided => "*",
+                Access::InPlace => "=",
+            };
+            // Writing to a String cannot fail.
+            let _ = write!(key, "{dtype}{access},");
+        }
+        let _ = write!(key, "{}", self.rank);
+        for step in &self.program.steps {
+            let name = match step.kind {
+                StepKind::Kernel(kernel) => kernel.name,
+                StepKind::Cast => "as",
+                StepKind::Constant(_) => "constant",
+            };
+            let _ = write!(key, ";{name}");
+            for argument in &step.arguments {
+                let _ = match argument {
+                    Argument::Input(input) => write!(key, " i{input}"),
+                    Argument::Step(step) => write!(key, " {step}"),
+                };
+            }
+            let _ = write!(key, ":{}", step.dtype);
+        }
+        key
+    }
+
+    fn source(&self) -> String {
+        let mut text = String::from(packed::PACKING);
+        text.push_str(MATH);
+        text.push_str("struct Params {\n");
+        for word in 0..self.params {
+            let _ = writeln!(text, "w{word}: u32,");
+        }
+        text.push_str("}\nvar<immediate> p: Params;\n");
+        let output = self.program.dtype();
+        let mut binding = 0;
+        for (input, &dtype) in self.program.inputs.iter().enumerate() {
+            if self.access[input] != Access::InPlace {
+                text.push_str(&packed::reader(&format!("in{input}"), binding, dtype));
+                binding += 1;
+            }
+        }
+        text.push_str(&packed::word_writer("out", binding, output));
+        for (input, &dtype) in self.program.inputs.iter().enumerate() {
+            if self.access[input] == Access::InPlace {
+                text.push_str(&packed::load_function(&format!("in{input}"), "out_data", dtype));
+            }
+        }
+        self.kernels(&mut text);
+        self.compute(&mut text);
+        let per_word = packed::per_word(output);
+        let _ = write!(
+            text,
+            "@compute @workgroup_size({WORKGROUP})\n\
+             fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,\n\
+             @builtin(local_invocation_index) lid: u32) {{\n\
+             let word = (wid.x + wid.y * groups.x) * {WORKGROUP}u + lid;\n\
+             let first = word * {per_word}u;\n\
+             if (first >= p.w0) {{ return; }}\n"
+        );
+        if per_word == 1 {
+            text.push_str("out_data[word] = compute(first);\n}\n");
+        } else {
+            let bits = 32 / per_word;
+            let narrow = packed::narrow(output, "compute(first)");
+            let _ = writeln!(text, "var bits = {narrow};");
+            for lane in 1..per_word {
+                let narrow = packed::narrow(output, &format!("compute(first + {lane}u)"));
+                let shift = lane * bits;
+                let _ = writeln!(
+                    text,
+                    "if (first + {lane}u < p.w0) {{ bits |= {narrow} << {shift}u; }}"
+                );
+            }
+            text.push_str("out_data[word] = bits;\n}\n");
+        }
+        text
+    }
+
+    /// One WGSL function per distinct kernel and class.
+    fn kernels(&self, text: &mut String) {
+        let mut written: Vec<String> = Vec::new();
+        for step in &self.program.steps {
+            let StepKind::Kernel(kernel) = step.kind else { continue };
+            let class =
+                self.program.argument_dtype(step.arguments[step.arguments.len() - 1]).class();
+            let value = packed::wgsl_type(class);
+            let name = format!("k_{}_{value}", kernel.name);
+            if written.contains(&name) {
+                continue;
+            }
+            let parameters: Vec<String> = (step.arguments.iter().zip(["a", "b", "c"]))
+                .map(|(argument, name)| {
+                    let class = self.program.argument_dtype(*argument).class();
+                    format!("{name}: {}", packed::wgsl_type(class))
+                })
+                .collect();
+            // A class without expression is refused when the node is built, or by the compiler.
+            let expression = (kernel.wgsl)(class).unwrap_or("unsupported");
+            let (result, expression) = match kernel.boolean {
+                true => ("u32", format!("select(0u, 1u, {expression})")),
+                false => (value, expression.to_string()),
+            };
+            let parameters = parameters.join(", ");
+            let _ =
+                writeln!(text, "fn {name}({parameters}) -> {result} {{ return {expression}; }}");
+            written.push(name);
+        }
+    }
+
+    /// The function that computes element `i` of the output.
+    fn compute(&self, text: &mut String) {
+        let result = packed::wgsl_type(self.program.dtype().class());
+        let _ = writeln!(text, "fn compute(i: u32) -> {result} {{");
+        let mut word = 1;
+        if self.rank > 0 {
+            text.push_str("var rest = i;\n");
+            for axis in (0..self.rank).rev() {
+                let length = word + axis;
+                let _ =
+                    writeln!(text, "let i{axis} = rest % p.w{length}; rest = rest / p.w{length};");
+            }
+            word += self.rank;
+        }
+        for (input, access) in self.access.iter().enumerate() {
+            let mut place = format!("p.w{word}");
+            word += 1;
+            match access {
+                Access::Flat | Access::InPlace => place.push_str(" + i"),
+                Access::Single => {}
+                Access::Strided => {
+                    for axis in 0..self.rank {
+                        // Strides may be negative; unsigned arithmetic wraps to the same place.
+                        let _ = write!(place, " + i{axis} * p.w{}", word + axis);
+                    }
+                    word += self.rank;
+                }
+            }
+            let _ = writeln!(text, "let x{input} = in{input}({place});");
+        }
+        for (index, step) in self.program.steps.iter().enumerate() {
+            let name = |argument: &Argument| match argument {
+                Argument::Input(input) => format!("x{input}"),
+                Argument::Step(step) => format!("t{step}"),
+            };
+            let value = match step.kind {
+                StepKind::Constant(_) => self.constant(step.dtype, &mut word),
+                StepKind::Cast => {
+                    let from = self.program.argument_dtype(step.arguments[0]).class();
+                    packed::convert(from, step.dtype, &name(&step.arguments[0]))
+                }
+                StepKind::Kernel(kernel) => {
+                    let last = step.arguments[step.arguments.len() - 1];
+                    let class = self.program.argument_dtype(last).class();
+                    let arguments: Vec<String> = step.arguments.iter().map(name).collect();
+                    format!(
+                        "k_{}_{}({})",
+                        kernel.name,
+                        packed::wgsl_type(class),
+                        arguments.join(", ")
+                    )
+                }
+            };
+            let rounded = packed::round(step.dtype, &value);
+            let _ = writeln!(text, "let t{index} = {rounded};");
+        }
+        let _ = writeln!(text, "return t{};\n}}", self.program.steps.len() - 1);
+    }
+
+    fn constant(&self, dtype: DType, word: &mut usize) -> String {
+        let low = *word;
+        *word += if dtype.size() == 8 { 2 } else { 1 };
+        match packed::wgsl_type(dtype.class()) {
+            "u32" => format!("p.w{low}"),
+            "u64" => format!("(u64(p.w{low}) | (u64(p.w{}) << 32u))", low + 1),
+            "i64" => format!("(i64(p.w{low}) | (i64(p.w{}) << 32u))", low + 1),
+            other => format!("bitcast<{other}>(p.w{low})"),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! WGSL text that reads and writes elements of any dtype. Types narrower than a word live packed
+//! in `u32` words; kernels compute in the wide type of the dtype's class.
+
+use crate::array::{Class, DType};
+
+/// The WGSL type that elements of a class are computed in. There are no doubles on a GPU.
+pub fn wgsl_type(class: Class) -> &'static str {
+    match class {
+        Class::U32 => "u32",
+        Class::I32 => "i32",
+        Class::U64 => "u64",
+        Class::I64 => "i64",
+        Class::F32 | Class::F64 => "f32",
+    }
+}
+
+/// Elements per 32-bit word; 1 for types of a word or more.
+pub fn per_word(dtype: DType) -> usize {
+    (4 / dtype.size()).max(1)
+}
+
+/// The type of a buffer's array elements.
+fn storage_type(dtype: DType) -> &'static str {
+    if per_word(dtype) > 1 { "u32" } else { wgsl_type(dtype.class()) }
+}
+
+/// Conversions between packed bits and computed values; part of every kernel on packed types.
+pub const PACKING: &str = include_str!("snippets/packing.wgsl");
+
+/// Declares a buffer to read as `name_data`, and `name(i)` that loads element `i` widened.
+pub fn reader(name: &str, binding: usize, dtype: DType) -> String {
+    let storage = storage_type(dtype);
+    format!(
+        "@group(0) @binding({binding}) var<storage, read> {name}_data: array<{storage}>;\n{}",
+        load_function(name, &format!("{name}_data"), dtype)
+    )
+}
+
+/// `name(i)` that loads element `i` from the array `data`.
+pub fn load_function(name: &str, data: &str, dtype: DType) -> String {
+    let (result, body) = match per_word(dtype) {
+        1 => (wgsl_type(dtype.class()), format!("{data}[i]")),
+        _ => {
+            let (shift, mask) = if dtype.size() == 2 { (1, 1) } else { (2, 3) };
+            let word = format!("wz_widen_{}({data}[i >> {shift}u], i & {mask}u)", dtype.name());
+            (wgsl_type(dtype.class()), word)
+        }
+    };
+    format!("fn {name}(i: u32) -> {result} {{ return {body}; }}\n")
+}
+
+/// Declares an output as `name_data` and `name_set(i, value)`, which stores one element. Elements of
+/// packed types are merged into their word atomically, so neighbours may be stored by anyone.
+pub fn writer(name: &str, binding: usize, dtype: DType) -> String {
+    let wide = wgsl_type(dtype.class());
+    if per_word(dtype) == 1 {
+        return format!(
+            "@group(0) @binding({binding}) var<storage, read_write> {name}_data: array<{wide}>;\n\
+             fn {name}_set(i: u32, value: {wide}) {{ {name}_data[i] = value; }}\n"
+        );
+    }
+    let (shift, mask, bits) = if dtype.size() == 2 { (1, 1, 16) } else { (2, 3, 8) };
+    let all = if bits == 16 { "0xffffu" } else { "0xffu" };
+    format!(
+        "@group(0) @binding({binding}) var<storage, read_write> {name}_data: array<atomic<u32>>;\n\
+         fn {name}_set(i: u32, value: {wide}) {{\n\
+         let lane = (i & {mask}u) * {bits}u;\n\
+         atomicAnd(&{name}_data[i >> {shift}u], ~({all} << lane));\n\
+         atomicOr(&{name}_data[i >> {shift}u], wz_narrow_{}(value) << lane);\n\
+         }}\n",
+        dtype.name()
+    )
+}
+
+/// Declares an output of whole words as `name_data`, for kernels whose threads own words:
+/// [`pack_word`] makes the word.
+pub fn word_writer(name: &str, binding: usize, dtype: DType) -> String {
+    let storage = storage_type(dtype);
+    format!(
+        "@group(0) @binding({binding}) var<storage, read_write> {name}_data: array<{storage}>;\n"
+    )
+}
+
+/// The bits of a computed value, in the low bits of a `u32`; only for packed types.
+pub fn narrow(dtype: DType, value: &str) -> String {
+    format!("wz_narrow_{}({value})", dtype.name())
+}
+
+/// A computed value rounded or wrapped to what the dtype holds.
+pub fn round(dtype: DType, value: &str) -> String {
+    match dtype {
+        DType::Bool => format!("select(0u, 1u, ({value}) != 0u)"),
+        _ if per_word(dtype) == 1 => value.to_string(),
+        _ => format!("wz_widen_{0}(wz_narrow_{0}({value}), 0u)", dtype.name()),
+    }
+}
+
+/// A value of one class converted to a dtype (before rounding to it).
+pub fn convert(from: Class, to: DType, value: &str) -> String {
+    let zero = match from {
+        Class::F32 | Class::F64 => "0.0",
+        Class::U32 => "0u",
+        Class::I32 => "0i",
+        Class::U64 => "0lu",
+        Class::I64 => "0li",
+    };
+    if to == DType::Bool {
+        return match from {
+            // On the bits, because fast math may assume that there are no NaNs.
+            Class::F32 | Class::F64 => {
+                format!("select(0u, 1u, (bitcast<u32>({value}) & 0x7fffffffu) != 0u)")
+            }
+            _ => format!("select(0u, 1u, {value} != {zero})"),
+        };
+    }
+    let target = wgsl_type(to.class());
+    match (from, to.class()) {
+        (a, b) if wgsl_type(a) == wgsl_type(b) => value.to_string(),
+        // Negative floats wrap through the signed type.
+        (Class::F32 | Class::F64, Class::U32) => {
+            format!("select(u32({value}), bitcast<u32>(i32({value})), {value} < 0.0)")
+        }
+        (Class::F32 | Class::F64, Class::U64) => {
+            format!("select(u64({value}), u64(i64({value})), {value} < 0.0)")
+        }
+        _ => format!("{target}({value})"),
+    }
+}

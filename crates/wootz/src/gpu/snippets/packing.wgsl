@@ -1,0 +1,56 @@
+// Packed element types: widening from the lane of a word, and narrowing to bits.
+
+fn wz_widen_float16(word: u32, lane: u32) -> f32 {
+    let pair = unpack2x16float(word);
+    return select(pair.x, pair.y, lane == 1u);
+}
+
+// To nearest, ties to even, on the bits: pack2x16float leaves the rounding to the driver.
+fn wz_narrow_float16(value: f32) -> u32 {
+    let bits = bitcast<u32>(value);
+    let sign = (bits >> 16u) & 0x8000u;
+    let magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) { return sign | 0x7e00u; }
+    if (magnitude >= 0x477ff000u) { return sign | 0x7c00u; }
+    if (magnitude < 0x38800000u) {
+        // Subnormal result: shift the significand into place.
+        let exponent = magnitude >> 23u;
+        if (exponent < 102u) { return sign; }
+        let significand = (magnitude & 0x7fffffu) | 0x800000u;
+        let shift = 126u - exponent;
+        let kept = significand >> shift;
+        let rest = significand & ((1u << shift) - 1u);
+        let half = 1u << (shift - 1u);
+        let up = select(0u, 1u, rest > half || (rest == half && (kept & 1u) == 1u));
+        return sign | (kept + up);
+    }
+    let rounded = magnitude + 0xfffu + ((magnitude >> 13u) & 1u);
+    return sign | ((rounded - 0x38000000u) >> 13u);
+}
+
+fn wz_widen_bfloat16(word: u32, lane: u32) -> f32 {
+    return bitcast<f32>((word >> (lane * 16u)) << 16u);
+}
+
+fn wz_narrow_bfloat16(value: f32) -> u32 {
+    let bits = bitcast<u32>(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) { return 0x7fc0u; }
+    return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}
+
+fn wz_widen_uint16(word: u32, lane: u32) -> u32 { return (word >> (lane * 16u)) & 0xffffu; }
+fn wz_narrow_uint16(value: u32) -> u32 { return value & 0xffffu; }
+fn wz_widen_int16(word: u32, lane: u32) -> i32 {
+    return bitcast<i32>(word << (16u - lane * 16u)) >> 16u;
+}
+fn wz_narrow_int16(value: i32) -> u32 { return bitcast<u32>(value) & 0xffffu; }
+
+fn wz_widen_uint8(word: u32, lane: u32) -> u32 { return (word >> (lane * 8u)) & 0xffu; }
+fn wz_narrow_uint8(value: u32) -> u32 { return value & 0xffu; }
+fn wz_widen_int8(word: u32, lane: u32) -> i32 {
+    return bitcast<i32>(word << (24u - lane * 8u)) >> 24u;
+}
+fn wz_narrow_int8(value: i32) -> u32 { return bitcast<u32>(value) & 0xffu; }
+
+fn wz_widen_bool(word: u32, lane: u32) -> u32 { return (word >> (lane * 8u)) & 0xffu; }
+fn wz_narrow_bool(value: u32) -> u32 { return select(0u, 1u, value != 0u); }

@@ -1,0 +1,52 @@
+//! wootz: MLX for Rust. Lazy arrays with complete gradients, on the CPU and on GPUs.
+//!
+//! ```
+//! use wootz::{Array, grad};
+//!
+//! // Fit y = 2x by a few steps of gradient descent.
+//! let x = Array::new([1.0f32, 2.0, 3.0])?;
+//! let y = &x * 2.0;
+//! let mut w = Array::scalar(0.0, wootz::DType::F32)?;
+//! let loss = grad(|w: &[Array]| (&w[0] * &x - &y).square()?.sum(()));
+//! for _ in 0..20 {
+//!     w = &w - &loss(&[w.clone()])?[0] * 0.03;
+//! }
+//! assert!((w.item::<f32>()? - 2.0).abs() < 1e-3);
+//! # Ok::<(), wootz::Error>(())
+//! ```
+//!
+//! # Map
+//! - [`Array`]: a handle to a node of the graph; [`DType`], [`Device`].
+//! - [`ops`]: every operation, re-exported here under MLX's names.
+//! - [`grad`], [`value_and_grad`], [`vjp`]: function transforms.
+//! - [`eval`](eval()), [`async_eval`]: computing arrays; values are computed on demand anyway.
+//! - [`Encoder`]: the explicit level, operations into preallocated memory.
+//! - [`op`]: what an operation is, to write your own.
+
+#![deny(unsafe_code)]
+#![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod array;
+mod autograd;
+mod buffer;
+mod cpu;
+mod device;
+mod encoder;
+mod error;
+mod eval;
+#[cfg(feature = "gpu")]
+#[allow(unsafe_code)]
+pub mod gpu;
+pub mod op;
+pub mod ops;
+pub mod random;
+
+pub use array::{Arg, Array, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
+pub use autograd::{grad, value_and_grad, vjp};
+pub use cpu::{CpuCall, Strided, set_threads, threads};
+pub use device::{Device, Memory, with_device};
+pub use encoder::{Encoder, Submission, Workspace};
+pub use error::{Error, Result};
+pub use eval::{async_eval, eval};
+pub use ops::*;

@@ -1,0 +1,319 @@
+//! All that the machinery knows of an operation: the [`Op`] trait, the calls a kernel receives,
+//! elementwise kernels that can be fused, and the entries and cases that the test harness walks.
+
+use std::fmt::Debug;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::array::{Array, Class, DType, Meta};
+use crate::cpu::CpuCall;
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuCall;
+
+/// The outputs' metadata; most operations have one output.
+pub type Metas = SmallVec<[Meta; 1]>;
+
+/// An operation: shape rule, kernels and gradient. The lazy level and the explicit level run the
+/// same implementations of this trait, and so can yours.
+pub trait Op: Debug + Send + Sync + 'static {
+    /// MLX's name of the operation.
+    fn name(&self) -> &'static str;
+
+    /// Names of the inputs followed by names of the outputs, for error messages.
+    fn arguments(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Checks the inputs and tells the outputs' shapes and dtypes. Outputs are row-major, unless
+    /// this is a [view](Op::is_view), where the layout tells how the first input is seen.
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas>;
+
+    /// Whether the output only sees the memory of the first input in another way.
+    fn is_view(&self) -> bool {
+        false
+    }
+
+    /// Whether the only input may live on another device than the output; the evaluator moves the
+    /// bytes, no kernel runs.
+    fn is_transfer(&self) -> bool {
+        false
+    }
+
+    /// Bytes that a kernel needs beside its outputs.
+    fn scratch(&self, _inputs: &[Meta], _gpu: bool) -> usize {
+        0
+    }
+
+    /// Pairs `(input, output)` that may share memory: the kernel reads each element of that input
+    /// before it writes it. The kernel sees such an input as [aliased](CpuCall::aliased).
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        &[]
+    }
+
+    /// Computes the outputs on the CPU.
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()>;
+
+    /// Records the kernels that compute the outputs on a GPU.
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        Err(call.not_on_device("this operation has no GPU kernel"))
+    }
+
+    /// The gradients of the inputs, given those of the outputs, in terms of other operations.
+    /// `None` says that no gradient flows, as for an index or a piecewise constant function.
+    /// An output without cotangent did not take part.
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>>;
+
+    /// The same function made of plainer operations: test oracle, fallback on a device that lacks
+    /// the kernel, and higher-order gradient.
+    fn composed(&self, _inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        None
+    }
+
+    /// The kernel, if every output element depends on the matching input elements only.
+    /// Such operations broadcast their inputs and are fused.
+    fn elementwise(&self) -> Option<Elementwise> {
+        None
+    }
+}
+
+/// One elementwise step as the fused executors run it.
+#[derive(Clone, Copy, Debug)]
+pub enum Elementwise {
+    /// A kernel applied to the inputs.
+    Kernel(&'static ElementKernel),
+    /// A conversion of the only input to the output's dtype.
+    Cast,
+    /// A constant without inputs, as the bits of the output's class.
+    Constant(u64),
+}
+
+/// Applies a function to whole tiles: arguments and result are slices of the step's class, as
+/// bytes aligned for it.
+pub type TileFn = fn(args: &[&[u8]], out: &mut [u8]);
+
+/// A scalar function for all devices.
+#[derive(Debug)]
+pub struct ElementKernel {
+    /// Unique name, part of the fused kernel's key.
+    pub name: &'static str,
+    /// The CPU function for values of the given dtype's class.
+    pub cpu: fn(Class) -> Option<TileFn>,
+    /// The WGSL expression of `a`, `b` and `c` for values of the given class.
+    pub wgsl: fn(Class) -> Option<&'static str>,
+    /// Whether the WGSL expression is a truth value.
+    pub boolean: bool,
+}
+
+/// An operation as the harness sees it. An operation without cases does not register.
+#[derive(Debug)]
+pub struct Entry {
+    /// The operation's name.
+    pub name: &'static str,
+    /// Its test cases.
+    pub cases: Vec<Case>,
+}
+
+/// One call to test. The harness multiplies it by layouts, dtypes and devices.
+#[derive(Debug)]
+pub struct Case {
+    /// What varies between the cases of one operation, for messages.
+    pub label: String,
+    /// Shapes of the arguments.
+    pub inputs: Vec<CaseInput>,
+    /// The lazy call.
+    pub call: CaseCall,
+    /// Dtypes to run the whole case in: the dtype of the inputs that do not fix their own.
+    pub dtypes: &'static [DType],
+    /// How results are compared.
+    pub tolerance: Tolerance,
+    /// Whether gradients are checked.
+    pub gradient: Gradient,
+}
+
+/// A case's function of its arguments.
+pub struct CaseCall(pub Box<dyn Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync>);
+
+impl Debug for CaseCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("CaseCall")
+    }
+}
+
+/// One argument of a case.
+#[derive(Clone, Debug)]
+pub struct CaseInput {
+    /// The shape.
+    pub shape: Vec<usize>,
+    /// Values are drawn from this range.
+    pub range: Range<f64>,
+    /// A dtype of its own, such as that of an index.
+    pub dtype: Option<DType>,
+}
+
+/// How close results must be; the harness has one table of figures per class and dtype.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// Equal values.
+    Exact,
+    /// One rounding of an elementwise function.
+    Elementwise,
+    /// A sum over an axis.
+    Reduction,
+    /// A product of matrices.
+    Contraction,
+    /// A class widened by a factor, with the reason, which is printed in `docs/ops.md`.
+    Because(f64, &'static str),
+}
+
+/// Whether a case's gradients are checked against finite differences.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gradient {
+    /// Checked for all float inputs.
+    Checked,
+    /// Zero everywhere it exists: piecewise constant.
+    Zero,
+    /// There is none; asking is an error.
+    None,
+}
+
+impl Case {
+    /// A case over float inputs of the given shapes, values in ±2, gradients checked.
+    pub fn new(
+        label: impl Into<String>,
+        shapes: &[&[usize]],
+        call: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+    ) -> Case {
+        let input =
+            |shape: &&[usize]| CaseInput { shape: shape.to_vec(), range: -2.0..2.0, dtype: None };
+        Case {
+            label: label.into(),
+            inputs: shapes.iter().map(input).collect(),
+            call: CaseCall(Box::new(call)),
+            dtypes: FLOATS,
+            tolerance: Tolerance::Elementwise,
+            gradient: Gradient::Checked,
+        }
+    }
+
+    /// Draws all inputs from `range`.
+    pub fn range(mut self, range: Range<f64>) -> Case {
+        self.inputs.iter_mut().for_each(|input| input.range = range.clone());
+        self
+    }
+
+    /// Fixes the dtype and range of input `index`.
+    pub fn fixed(mut self, index: usize, dtype: DType, range: Range<f64>) -> Case {
+        if let Some(input) = self.inputs.get_mut(index) {
+            input.dtype = Some(dtype);
+            input.range = range;
+        }
+        self
+    }
+
+    /// Runs in these dtypes.
+    pub fn dtypes(mut self, dtypes: &'static [DType]) -> Case {
+        self.dtypes = dtypes;
+        self
+    }
+
+    /// Compares with this tolerance.
+    pub fn tolerance(mut self, tolerance: Tolerance) -> Case {
+        self.tolerance = tolerance;
+        self
+    }
+
+    /// Says how gradients are checked.
+    pub fn gradient(mut self, gradient: Gradient) -> Case {
+        self.gradient = gradient;
+        self
+    }
+}
+
+/// The float dtypes that run on every device.
+pub const FLOATS: &[DType] = &[DType::F32, DType::F16, DType::BF16];
+/// Every integer dtype.
+pub const INTEGERS: &[DType] =
+    &[DType::U8, DType::U16, DType::U32, DType::U64, DType::I8, DType::I16, DType::I32, DType::I64];
+/// Every dtype that runs on every device.
+pub const EVERY: &[DType] = &[
+    DType::Bool,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+];
+
+/// Checks the number of inputs; the first line of most `infer` functions.
+pub fn expect_inputs(op: &dyn Op, inputs: &[Meta], count: usize) -> Result<()> {
+    if inputs.len() != count {
+        return Err(Error::argument(op.name(), "inputs", format!("{count} arrays"), inputs.len()));
+    }
+    Ok(())
+}
+
+/// Checks that an input is row-major, which lazy functions see to and explicit callers must.
+pub fn expect_contiguous(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+    let layout = &inputs[index].layout;
+    if !layout.is_contiguous() {
+        let expected = "a row-major array";
+        let got = format!("strides {:?} for shape {:?}", &layout.strides[..], &layout.shape[..]);
+        return Err(Error::argument(op.name(), argument_name(op, index), expected, got));
+    }
+    Ok(())
+}
+
+/// Checks the dtype of an input.
+pub fn expect_dtype(op: &dyn Op, inputs: &[Meta], index: usize, dtype: DType) -> Result<()> {
+    if inputs[index].dtype != dtype {
+        return Err(Error::dtype(op.name(), argument_name(op, index), dtype, inputs[index].dtype));
+    }
+    Ok(())
+}
+
+/// Checks that an input is of a float dtype.
+pub fn expect_float(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+    if !inputs[index].dtype.is_float() {
+        let expected = "a floating-point type";
+        return Err(Error::dtype(
+            op.name(),
+            argument_name(op, index),
+            expected,
+            inputs[index].dtype,
+        ));
+    }
+    Ok(())
+}
+
+/// Checks the shape of an input.
+pub fn expect_shape(op: &dyn Op, inputs: &[Meta], index: usize, shape: &[usize]) -> Result<()> {
+    if inputs[index].shape() != shape {
+        let expected = format!("{shape:?}");
+        return Err(Error::shape(
+            op.name(),
+            argument_name(op, index),
+            expected,
+            inputs[index].shape(),
+        ));
+    }
+    Ok(())
+}
+
+/// The name of the argument at `index`, counting inputs first and then outputs.
+pub fn argument_name(op: &dyn Op, index: usize) -> String {
+    op.arguments().get(index).map_or_else(|| format!("argument {index}"), |name| name.to_string())
+}

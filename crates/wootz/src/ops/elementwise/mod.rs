@@ -1,0 +1,488 @@
+//! Elementwise operations: tables of rows. A row says the name, the dtypes, the expression for the
+//! CPU and for the GPU, the derivative and the range its cases draw from; everything else follows.
+
+mod binary;
+mod compare;
+mod convert;
+mod unary;
+
+use std::ops::Range;
+
+pub use binary::*;
+pub use compare::*;
+pub use convert::*;
+use smallvec::SmallVec;
+pub use unary::*;
+
+use crate::array::{Arg, Array, DType, Meta, Shape, broadcast_shapes};
+use crate::cpu::CpuCall;
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::eval::Program;
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuCall;
+use crate::op::{Case, ElementKernel, Elementwise, Entry, Gradient, Metas, Op};
+
+/// One row of the tables.
+pub(crate) struct Row {
+    pub(crate) kernel: ElementKernel,
+    pub(crate) accepts: Accepts,
+    pub(crate) output: Output,
+    pub(crate) vjp: Vjp,
+    /// Cases draw their inputs from here.
+    pub(crate) range: Range<f64>,
+    pub(crate) arguments: &'static [&'static str],
+}
+
+/// Gradients of a row's inputs: from the inputs, the output and the output's gradient.
+pub(crate) enum Vjp {
+    /// One gradient per input, of the output's shape; the machinery sums over broadcast axes.
+    Rule(fn(inputs: &[Array], output: &Array, gradient: &Array) -> Result<Vec<Array>>),
+    /// Piecewise constant.
+    Zero,
+    /// Not differentiable, because ….
+    None(&'static str),
+}
+
+/// What a row does with the dtypes of its inputs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Accepts {
+    /// Computed in floats: integers and bools become `float32`.
+    AsFloat,
+    /// Any type.
+    Any,
+    /// Any type but bool.
+    Numeric,
+    /// Integers and bool.
+    Integers,
+}
+
+/// The dtype of the result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Output {
+    /// That of the inputs.
+    Same,
+    /// `bool`.
+    Bool,
+}
+
+/// A row as an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct RowOp(pub(crate) &'static Row);
+
+impl std::fmt::Debug for RowOp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0.kernel.name)
+    }
+}
+
+impl Op for RowOp {
+    fn name(&self) -> &'static str {
+        self.0.kernel.name
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        self.0.arguments
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        let row = self.0;
+        crate::op::expect_inputs(self, inputs, row.arguments.len() - 1)?;
+        let dtype = inputs[inputs.len() - 1].dtype;
+        let mut shape = Shape::from_slice(inputs[0].shape());
+        for (index, input) in inputs.iter().enumerate() {
+            // The first of three inputs is a condition.
+            let expected = if inputs.len() == 3 && index == 0 { DType::Bool } else { dtype };
+            crate::op::expect_dtype(self, inputs, index, expected)?;
+            if index > 0 {
+                shape = broadcast_shapes(self.name(), &shape, input.shape())?;
+            }
+        }
+        if !row.accepts.allows(dtype) {
+            let expected = row.accepts.describe();
+            return Err(Error::dtype(self.name(), row.arguments[0], expected, dtype));
+        }
+        let dtype = if row.output == Output::Bool { DType::Bool } else { dtype };
+        Ok(Metas::from_elem(Meta::new(self.name(), &shape, dtype)?, 1))
+    }
+
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        crate::eval::ELEMENTWISE_ALIASES
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let program =
+            single_program(self, call.inputs.iter().map(|input| input.meta), call.output_meta(0));
+        crate::cpu::fused::run(&program, call)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        let program = single_program(self, call.input_metas(), call.output_meta(0));
+        crate::gpu::fused::run(&program, call)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let rule = match self.0.vjp {
+            Vjp::Rule(rule) => rule,
+            Vjp::Zero => return Ok(vec![None; inputs.len()]),
+            Vjp::None(reason) => return Err(Error::NotDifferentiable { op: self.name(), reason }),
+        };
+        let [Some(gradient)] = cotangents else { return Ok(vec![None; inputs.len()]) };
+        let gradients = rule(inputs, &outputs[0], gradient)?;
+        let first = inputs.len() - gradients.len();
+        let mut all = vec![None; first];
+        for (input, gradient) in inputs[first..].iter().zip(gradients) {
+            all.push(Some(sum_to_shape(&gradient, input.shape())?));
+        }
+        Ok(all)
+    }
+
+    fn elementwise(&self) -> Option<Elementwise> {
+        Some(Elementwise::Kernel(&self.0.kernel))
+    }
+}
+
+/// The program of one elementwise operation, for the explicit level.
+pub(crate) fn single_program<'a>(
+    op: &dyn Op,
+    inputs: impl Iterator<Item = &'a Meta>,
+    output: &Meta,
+) -> Program {
+    let inputs: SmallVec<[DType; 3]> = inputs.map(|meta| meta.dtype).collect();
+    let kind = op.elementwise().unwrap_or(Elementwise::Cast);
+    Program::single(kind, &inputs, output.dtype)
+}
+
+impl Accepts {
+    fn allows(self, dtype: DType) -> bool {
+        match self {
+            Accepts::AsFloat => dtype.is_float(),
+            Accepts::Any => true,
+            Accepts::Numeric => dtype != DType::Bool,
+            Accepts::Integers => !dtype.is_float(),
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Accepts::AsFloat => "a floating-point type",
+            Accepts::Any => "any type",
+            Accepts::Numeric => "a numeric type",
+            Accepts::Integers => "an integer or bool type",
+        }
+    }
+
+    /// The dtype that inputs of `dtype` are converted to first.
+    fn convert(self, dtype: DType) -> DType {
+        if self == Accepts::AsFloat { dtype.to_float() } else { dtype }
+    }
+
+    /// Dtypes that cases run in.
+    fn case_dtypes(self) -> &'static [DType] {
+        match self {
+            Accepts::AsFloat => crate::op::FLOATS,
+            Accepts::Any => crate::op::EVERY,
+            Accepts::Numeric => &crate::op::EVERY[1..],
+            Accepts::Integers => &crate::op::EVERY[..9],
+        }
+    }
+}
+
+/// The entries of all rows.
+pub(crate) fn entries() -> Vec<Entry> {
+    let tables = [unary::ROWS, binary::ROWS, compare::ROWS];
+    let mut entries: Vec<Entry> = tables.into_iter().flatten().map(row_entry).collect();
+    entries.extend(convert::entries());
+    entries
+}
+
+/// Cases of a row: its shape alone, broadcast, and across a tile's border.
+fn row_entry(row: &'static Row) -> Entry {
+    let shapes: &[&[&[usize]]] = match row.arguments.len() {
+        2 => &[&[&[3, 5]], &[&[1025]], &[&[]]],
+        _ => &[&[&[3, 5], &[3, 5]], &[&[2, 1, 4], &[3, 1]], &[&[1025], &[]]],
+    };
+    let cases = shapes.iter().map(move |shapes| {
+        let gradient = match row.vjp {
+            Vjp::Rule(_) => Gradient::Checked,
+            Vjp::Zero => Gradient::Zero,
+            Vjp::None(_) => Gradient::None,
+        };
+        Case::new(format!("{shapes:?}"), shapes, move |inputs| {
+            let inputs: Vec<&Array> = inputs.iter().collect();
+            Ok(vec![Array::apply(RowOp(row), &inputs)?])
+        })
+        .range(row.range.clone())
+        .dtypes(row.accepts.case_dtypes())
+        .gradient(gradient)
+    });
+    Entry { name: row.kernel.name, cases: cases.collect() }
+}
+
+/// Applies a unary row.
+pub(crate) fn apply_unary(row: &'static Row, x: Arg) -> Result<Array> {
+    let [x] = resolve([x])?;
+    let x = astype(&x, row.accepts.convert(x.dtype()))?;
+    Array::apply(RowOp(row), &[&x])
+}
+
+/// Applies a binary row: weak scalars resolved, dtypes promoted.
+pub(crate) fn apply_binary(row: &'static Row, a: Arg, b: Arg) -> Result<Array> {
+    let [a, b] = resolve([a, b])?;
+    let dtype = row.accepts.convert(DType::promote(a.dtype(), b.dtype()));
+    Array::apply(RowOp(row), &[&astype(&a, dtype)?, &astype(&b, dtype)?])
+}
+
+/// Turns weak scalars into arrays of the dtype they take beside the other arguments.
+pub(crate) fn resolve<const N: usize>(arguments: [Arg; N]) -> Result<[Array; N]> {
+    let arrays =
+        || arguments.iter().filter_map(|a| if let Arg::Array(a) = a { Some(a) } else { None });
+    let beside = arrays().map(Array::dtype).reduce(DType::promote).or_else(|| {
+        // Only scalars: they decide among themselves.
+        let scalars =
+            arguments.iter().filter_map(|a| if let Arg::Scalar(s) = a { Some(s) } else { None });
+        scalars.map(|scalar| scalar.default_dtype()).reduce(DType::promote)
+    });
+    let device = arrays().find(|array| array.rank() > 0).or_else(|| arrays().next());
+    let device = device.map_or_else(Device::default_device, |array| array.device().clone());
+    let mut resolved: SmallVec<[Array; 3]> = SmallVec::new();
+    for argument in &arguments {
+        resolved.push(match argument {
+            Arg::Array(array) => array.clone(),
+            Arg::Scalar(scalar) => {
+                let dtype = scalar.dtype_beside(beside.unwrap_or(scalar.default_dtype()));
+                constant(*scalar, dtype, &device)?
+            }
+        });
+    }
+    let count = resolved.len();
+    <[Array; N]>::try_from(resolved.into_vec())
+        .map_err(|_| Error::argument("resolve", "arguments", N, count))
+}
+
+/// Sums a gradient over the axes along which an input of `shape` was broadcast.
+pub(crate) fn sum_to_shape(gradient: &Array, shape: &[usize]) -> Result<Array> {
+    if gradient.shape() == shape {
+        return Ok(gradient.clone());
+    }
+    let lead = gradient.rank() - shape.len();
+    let axes: Vec<i64> = (0..gradient.rank())
+        .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.shape()[axis] != 1))
+        .map(|axis| axis as i64)
+        .collect();
+    let summed = crate::ops::sum_keepdims(gradient, &axes)?;
+    crate::ops::reshape(&astype(&summed, gradient.dtype())?, shape)
+}
+
+/// Defines rows with one input: the static row, the function and the method.
+macro_rules! unary_rows {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
+            $(float: |$f:ident| $float:expr,)? $(int: |$i:ident| $int:expr,)?
+            wgsl: { $($class:ident : $wgsl:literal),* },
+            vjp: $vjp:expr }
+    )*) => {
+        $crate::ops::elementwise::index_of!($($name),*);
+        $(
+            $(#[$doc])*
+            pub fn $name(x: impl Into<$crate::array::Arg>) -> $crate::error::Result<$crate::array::Array> {
+                $crate::ops::elementwise::apply_unary(&ROWS[Index::$name as usize], x.into())
+            }
+        )*
+        impl $crate::array::Array {
+            $(
+                $(#[$doc])*
+                pub fn $name(&self) -> $crate::error::Result<$crate::array::Array> {
+                    $name(self)
+                }
+            )*
+        }
+        /// The rows of this table.
+        pub(crate) static ROWS: &[$crate::ops::elementwise::Row] = &[
+            $(
+                $crate::ops::elementwise::Row {
+                    kernel: $crate::op::ElementKernel {
+                        name: stringify!($name),
+                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output,
+                            [$($f => $float)?], [$($i => $int)?]),
+                        wgsl: |class| match class {
+                            $($crate::ops::elementwise::class!($class) => Some($wgsl),)*
+                            #[allow(unreachable_patterns)]
+                            _ => None,
+                        },
+                        boolean: matches!(
+                            $crate::ops::elementwise::Output::$output,
+                            $crate::ops::elementwise::Output::Bool
+                        ),
+                    },
+                    accepts: $crate::ops::elementwise::Accepts::$accepts,
+                    output: $crate::ops::elementwise::Output::$output,
+                    vjp: $vjp,
+                    range: $range,
+                    arguments: &["x", "output"],
+                },
+            )*
+        ];
+    };
+}
+pub(crate) use unary_rows;
+
+/// Defines rows with two inputs.
+macro_rules! binary_rows {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
+            $(float: |$fa:ident, $fb:ident| $float:expr,)? $(int: |$ia:ident, $ib:ident| $int:expr,)?
+            wgsl: { $($class:ident : $wgsl:literal),* },
+            vjp: $vjp:expr }
+    )*) => {
+        $crate::ops::elementwise::index_of!($($name),*);
+        $(
+            $(#[$doc])*
+            pub fn $name(
+                a: impl Into<$crate::array::Arg>,
+                b: impl Into<$crate::array::Arg>,
+            ) -> $crate::error::Result<$crate::array::Array> {
+                $crate::ops::elementwise::apply_binary(&ROWS[Index::$name as usize], a.into(), b.into())
+            }
+        )*
+        /// The rows of this table.
+        pub(crate) static ROWS: &[$crate::ops::elementwise::Row] = &[
+            $(
+                $crate::ops::elementwise::Row {
+                    kernel: $crate::op::ElementKernel {
+                        name: stringify!($name),
+                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output,
+                            [$($fa, $fb => $float)?], [$($ia, $ib => $int)?]),
+                        wgsl: |class| match class {
+                            $($crate::ops::elementwise::class!($class) => Some($wgsl),)*
+                            #[allow(unreachable_patterns)]
+                            _ => None,
+                        },
+                        boolean: matches!(
+                            $crate::ops::elementwise::Output::$output,
+                            $crate::ops::elementwise::Output::Bool
+                        ),
+                    },
+                    accepts: $crate::ops::elementwise::Accepts::$accepts,
+                    output: $crate::ops::elementwise::Output::$output,
+                    vjp: $vjp,
+                    range: $range,
+                    arguments: &["a", "b", "output"],
+                },
+            )*
+        ];
+    };
+}
+pub(crate) use binary_rows;
+
+/// Names for the places of a table's rows, distinct from the functions of the same names.
+macro_rules! index_of {
+    ($($name:ident),*) => {
+        #[allow(non_camel_case_types)]
+        enum Index { $($name),* }
+    };
+}
+pub(crate) use index_of;
+
+/// Patterns for the classes a WGSL expression is for.
+macro_rules! class {
+    (any) => {
+        _
+    };
+    (float) => {
+        $crate::array::Class::F32 | $crate::array::Class::F64
+    };
+    (int) => {
+        $crate::array::Class::U32
+            | $crate::array::Class::U64
+            | $crate::array::Class::I32
+            | $crate::array::Class::I64
+    };
+    (signed) => {
+        $crate::array::Class::I32 | $crate::array::Class::I64
+    };
+    (unsigned) => {
+        $crate::array::Class::U32 | $crate::array::Class::U64
+    };
+    (i32) => {
+        $crate::array::Class::I32
+    };
+    (u32) => {
+        $crate::array::Class::U32
+    };
+    (i64) => {
+        $crate::array::Class::I64
+    };
+    (u64) => {
+        $crate::array::Class::U64
+    };
+}
+pub(crate) use class;
+
+/// The tile function of a class from the row's expressions, which are written once for `f32` and
+/// `f64` and once for the four integer types.
+macro_rules! tile_fn {
+    ($class:expr, $output:ident, [$($($f:ident),+ => $float:expr)?], [$($($i:ident),+ => $int:expr)?]) => {{
+        #[allow(unused_imports)]
+        use $crate::cpu::simd::{Integer, Real};
+        match $class {
+            $(
+                $crate::array::Class::F32 => Some($crate::ops::elementwise::tile_loop!(f32, $output, $($f),+ => $float)),
+                $crate::array::Class::F64 => Some($crate::ops::elementwise::tile_loop!(f64, $output, $($f),+ => $float)),
+            )?
+            $(
+                $crate::array::Class::U32 => Some($crate::ops::elementwise::tile_loop!(u32, $output, $($i),+ => $int)),
+                $crate::array::Class::U64 => Some($crate::ops::elementwise::tile_loop!(u64, $output, $($i),+ => $int)),
+                $crate::array::Class::I32 => Some($crate::ops::elementwise::tile_loop!(i32, $output, $($i),+ => $int)),
+                $crate::array::Class::I64 => Some($crate::ops::elementwise::tile_loop!(i64, $output, $($i),+ => $int)),
+            )?
+            #[allow(unreachable_patterns)]
+            _ => None,
+        }
+    }};
+}
+pub(crate) use tile_fn;
+
+/// A vectorised loop over tiles with one or two arguments.
+macro_rules! tile_loop {
+    ($type:ty, Same, $($argument:ident),+ => $body:expr) => {
+        $crate::ops::elementwise::tile_loop!(@loop $type, $type, ($($argument),+), $body)
+    };
+    ($type:ty, Bool, $($argument:ident),+ => $body:expr) => {
+        $crate::ops::elementwise::tile_loop!(@loop $type, u32, ($($argument),+), ($body) as u32)
+    };
+    (@loop $type:ty, $out:ty, ($($argument:ident),+), $body:expr) => {
+        |args: &[&[u8]], out: &mut [u8]| {
+            // A struct and not a closure: only its method is sure to be inlined and vectorised.
+            struct Loop<'a> {
+                $($argument: &'a [$type],)+
+                out: &'a mut [$out],
+            }
+            impl pulp::WithSimd for Loop<'_> {
+                type Output = ();
+                #[inline(always)]
+                fn with_simd<S: pulp::Simd>(self, _: S) {
+                    let Loop { $($argument,)+ out } = self;
+                    $(let $argument = &$argument[..out.len()];)+
+                    for i in 0..out.len() {
+                        $(let $argument = $argument[i];)+
+                        out[i] = $body;
+                    }
+                }
+            }
+            let mut args = args.iter();
+            $(let $argument = bytemuck::cast_slice(args.next().map_or(&[][..], |bytes| bytes));)+
+            let out = bytemuck::cast_slice_mut(out);
+            pulp::Arch::new().dispatch(Loop { $($argument,)+ out });
+        }
+    };
+}
+pub(crate) use tile_loop;

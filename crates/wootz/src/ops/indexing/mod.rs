@@ -1,0 +1,8 @@
+//! Reading and updating elements by index.
+
+use crate::op::Entry;
+
+/// Cases.
+pub(crate) fn entries() -> Vec<Entry> {
+    Vec::new()
+}

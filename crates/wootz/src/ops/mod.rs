@@ -1,0 +1,47 @@
+//! All operations. An operation is a folder, or a row of the elementwise or reduction tables, or a
+//! function in `composed`; this file is the only list of them.
+
+mod composed;
+pub(crate) mod elementwise;
+mod indexing;
+mod matmul;
+mod movement;
+mod random_bits;
+mod reduce;
+mod rms_norm;
+mod scan;
+mod softmax;
+mod sort;
+
+pub use composed::*;
+pub use elementwise::*;
+pub(crate) use elementwise::{constant, identity_op};
+pub use indexing::*;
+pub use matmul::*;
+pub use movement::*;
+pub(crate) use random_bits::*;
+pub use reduce::*;
+pub use rms_norm::*;
+pub use scan::*;
+pub use softmax::*;
+pub use sort::*;
+
+use crate::op::Entry;
+
+/// Every registered operation, with its cases.
+pub fn all() -> Vec<Entry> {
+    let families = [
+        elementwise::entries(),
+        indexing::entries(),
+        matmul::entries(),
+        movement::entries(),
+        random_bits::entries(),
+        reduce::entries(),
+        rms_norm::entries(),
+        scan::entries(),
+        softmax::entries(),
+        sort::entries(),
+        composed::entries(),
+    ];
+    families.into_iter().flatten().collect()
+}

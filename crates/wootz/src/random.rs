@@ -1,0 +1,1 @@
+//! Random numbers with MLX's keys and algorithms.

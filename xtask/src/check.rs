@@ -1,0 +1,92 @@
+//! `cargo xtask check`: the stages of CI, each with its time.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::driver::Driver;
+use crate::run::{cargo, show};
+use crate::{test, tidy};
+
+/// Options of `check`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A folder of conformance cases to run too, on both devices
+    #[arg(long, value_name = "DIR")]
+    conformance: Option<PathBuf>,
+}
+
+type Stage<'a> = (&'a str, Box<dyn Fn() -> Result<()> + 'a>);
+
+/// Runs every stage, the later ones even if an earlier one failed, and prints a summary.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut stages: Vec<Stage<'_>> = vec![
+        ("fmt", Box::new(|| show(&mut cargo(&["fmt", "--all", "--check"])))),
+        (
+            "clippy",
+            Box::new(|| {
+                let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+                show(&mut cargo(&all))
+            }),
+        ),
+        ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
+        ("test", Box::new(test::run)),
+        // After the tests, which write the table of ops that tidy compares.
+        ("tidy", Box::new(tidy::run)),
+        (
+            "doc",
+            Box::new(|| {
+                let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+                show(doc.env("RUSTDOCFLAGS", "-D warnings"))
+            }),
+        ),
+        // What is packed is what `build` compiled; compiling it a second time would show little.
+        (
+            "package",
+            Box::new(|| {
+                show(&mut cargo(&["package", "-p", "wootz", "--allow-dirty", "--no-verify"]))
+            }),
+        ),
+    ];
+    if let Some(folder) = &options.conformance {
+        for (name, device) in [("conformance cpu", "cpu"), ("conformance gpu", "gpu")] {
+            stages.push((name, Box::new(move || conformance(folder, device))));
+        }
+    }
+    let results: Vec<(&str, Duration, Result<()>)> = stages
+        .iter()
+        .map(|(name, stage)| {
+            println!("== {name}");
+            let start = Instant::now();
+            let result = stage();
+            if let Err(e) = &result {
+                println!("{e:#}");
+            }
+            println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
+            (*name, start.elapsed(), result)
+        })
+        .collect();
+    summary(&results)
+}
+
+fn conformance(folder: &Path, device: &str) -> Result<()> {
+    let mut run = cargo(&["xtask", "conformance"]);
+    Driver::prepare()?.apply(&mut run);
+    show(run.arg(std::path::absolute(folder)?).args(["--device", device]))
+}
+
+fn summary(results: &[(&str, Duration, Result<()>)]) -> Result<()> {
+    println!("\n{:<17}{:>9}  result", "stage", "seconds");
+    for (name, time, result) in results {
+        let word = if result.is_ok() { "ok" } else { "FAILED" };
+        println!("{name:<17}{:>9.1}  {word}", time.as_secs_f64());
+    }
+    let total: Duration = results.iter().map(|r| r.1).sum();
+    println!("{:<17}{:>9.1}", "total", total.as_secs_f64());
+    let failed: Vec<&str> = results.iter().filter(|r| r.2.is_err()).map(|r| r.0).collect();
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}

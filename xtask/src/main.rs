@@ -1,0 +1,54 @@
+//! Development tasks: `cargo xtask <command>`, one file per command.
+
+use clap::{Parser, Subcommand};
+
+mod bench;
+mod check;
+mod docs;
+mod driver;
+mod goldens;
+mod run;
+mod test;
+mod tidy;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Development tasks of wootz")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Does what CI does, with the time of each stage
+    Check(check::Options),
+    /// Installs the software Vulkan driver where it may, then runs all tests
+    Test,
+    /// House rules that the compiler does not know
+    Tidy,
+    /// Copies the table of ops that the test harness wrote to docs/ops.md
+    Docs,
+    /// Records expected values from MLX into goldens/
+    Goldens(goldens::Options),
+    /// Measures wootz beside its peers and the machine's limits
+    Bench(bench::Options),
+}
+
+fn main() -> std::process::ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Check(options) => check::run(&options),
+        Command::Test => test::run(),
+        Command::Tidy => tidy::run(),
+        Command::Docs => docs::update(),
+        Command::Goldens(options) => goldens::run(&options),
+        Command::Bench(options) => bench::run(&options),
+    };
+    // The message alone: where in this program it arose helps nobody.
+    match result {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
