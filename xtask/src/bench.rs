@@ -31,6 +31,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut bench = cargo(&["run", "--release", "--quiet"]);
     bench.arg("--manifest-path").arg(root().join("crates/bench/Cargo.toml"));
     bench.arg("--target-dir").arg(target().join("bench")).arg("--");
+    // The pool of the peers that are crates.
+    bench.env("RAYON_NUM_THREADS", "2");
     let folder = cache()?.join(TORCH);
     if folder.join("installed.txt").exists() {
         bench.arg("--torch").arg(folder.join("bin/python"));

@@ -22,7 +22,6 @@ pub fn subject(peer: Peer, row: &Row) -> Result<Option<Subject>> {
 }
 
 fn candle(m: usize, k: usize, n: usize, dtype: &str) -> Result<Subject> {
-    // candle's pool is rayon's global one; it must be sized before its first use.
     let dtype = match dtype {
         "f16" => DType::F16,
         "bf16" => DType::BF16,

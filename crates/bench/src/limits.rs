@@ -43,6 +43,11 @@ impl Limits {
             fma: (THREADS * FMA_STEPS * FLOPS_PER_STEP) as f64 / fma / 1e9,
         }
     }
+
+    /// The higher of two measurements.
+    pub fn best(&self, other: &Limits) -> Limits {
+        Limits { copy: self.copy.max(other.copy), fma: self.fma.max(other.fma) }
+    }
 }
 
 impl fmt::Display for Limits {
@@ -92,8 +97,18 @@ fn copy_ordinary(from: &[f32], to: &mut [f32]) {
     if !std::arch::is_x86_feature_detected!("avx") {
         return to.copy_from_slice(from);
     }
+    // SAFETY: AVX is present.
+    unsafe { copy_avx(from, to) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+fn copy_avx(from: &[f32], to: &mut [f32]) {
     let whole = from.len().min(to.len()) / 32 * 32;
-    // SAFETY: AVX is present, and the loop stays within `whole` elements of both slices.
+    if whole == 0 {
+        return to.copy_from_slice(from);
+    }
+    // SAFETY: the loop stays within `whole` elements of both slices.
     unsafe {
         std::arch::asm!(
             "2:",

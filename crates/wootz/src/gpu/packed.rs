@@ -72,6 +72,22 @@ pub fn writer(name: &str, binding: usize, dtype: DType) -> String {
     )
 }
 
+/// `name(i)` that loads element `i` from the output that [`writer`] declared as `output`, for an
+/// input that gave its memory to it.
+pub fn load_written(name: &str, output: &str, dtype: DType) -> String {
+    if per_word(dtype) == 1 {
+        return load_function(name, &format!("{output}_data"), dtype);
+    }
+    let (shift, mask) = if dtype.size() == 2 { (1, 1) } else { (2, 3) };
+    let wide = wgsl_type(dtype.class());
+    format!(
+        "fn {name}(i: u32) -> {wide} {{\n\
+         return wz_widen_{}(atomicLoad(&{output}_data[i >> {shift}u]), i & {mask}u);\n\
+         }}\n",
+        dtype.name()
+    )
+}
+
 /// Declares an output of whole words as `name_data`, for kernels whose threads own words:
 /// [`pack_word`] makes the word.
 pub fn word_writer(name: &str, binding: usize, dtype: DType) -> String {

@@ -1,0 +1,58 @@
+// One workgroup per row: maximum, sum of powers, result.
+
+struct Params { rows: u32, columns: u32, x_offset: u32 }
+var<immediate> p: Params;
+
+const WIDTH = 128u;
+const LOWEST = -3.4028235e38;
+
+var<workgroup> partial: array<f32, WIDTH>;
+var<workgroup> undefined: atomic<u32>;
+
+@compute @workgroup_size(128)
+fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,
+        @builtin(local_invocation_index) lid: u32) {
+    let row = wid.x + wid.y * groups.x;
+    let base = p.x_offset + row * p.columns;
+    let out_base = row * p.columns;
+    // The last groups of a grid may lie past the end; they still meet the barriers.
+    let columns = select(0u, p.columns, row < p.rows);
+    if (lid == 0u) { atomicStore(&undefined, 0u); }
+
+    var highest = LOWEST;
+    var strange = 0u;
+    for (var column = lid; column < columns; column += WIDTH) {
+        let value = x(base + column);
+        // NaN or +infinity make the whole row NaN. Asked of the bits: see fast math.
+        let bits = bitcast<u32>(value);
+        if ((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u) { strange = 1u; }
+        else { highest = max(highest, value); }
+    }
+    partial[lid] = highest;
+    workgroupBarrier();
+    if (strange == 1u) { atomicStore(&undefined, 1u); }
+    for (var half = WIDTH / 2u; half > 0u; half = half / 2u) {
+        if (lid < half) { partial[lid] = max(partial[lid], partial[lid + half]); }
+        workgroupBarrier();
+    }
+    highest = partial[0];
+    workgroupBarrier();
+
+    var sum = 0.0;
+    for (var column = lid; column < columns; column += WIDTH) {
+        sum += wz_exp(x(base + column) - highest);
+    }
+    partial[lid] = sum;
+    workgroupBarrier();
+    for (var half = WIDTH / 2u; half > 0u; half = half / 2u) {
+        if (lid < half) { partial[lid] = partial[lid] + partial[lid + half]; }
+        workgroupBarrier();
+    }
+    sum = partial[0];
+    // A row of nothing but -infinity has no maximum, and no softmax.
+    let bad = atomicLoad(&undefined) == 1u || sum == 0.0;
+    for (var column = lid; column < columns; column += WIDTH) {
+        let value = wz_exp(x(base + column) - highest) / sum;
+        out_set(out_base + column, select(value, wz_nan(), bad));
+    }
+}
