@@ -1,2 +1,28 @@
 //! The wootz command-line program.
-fn main() {}
+
+mod devices;
+
+use clap::{Parser, Subcommand};
+
+/// Run, fine-tune and quantize language models on your own machine.
+#[derive(Parser)]
+#[command(name = "wootz", version = VERSION, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Version and commit.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WOOTZ_COMMIT"), ")");
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the devices that arrays can live on, and which one is the default.
+    Devices(devices::Options),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Devices(options) => devices::run(&options),
+    }
+}

@@ -33,7 +33,7 @@ macro_rules! with_types {
 
 /// A stored element and the type it is computed in.
 pub(crate) trait Storage: Pod {
-    type Wide: Pod;
+    type Wide: Pod + Send + Sync;
     fn widen(self) -> Self::Wide;
     fn narrow(wide: Self::Wide) -> Self;
     #[inline(always)]

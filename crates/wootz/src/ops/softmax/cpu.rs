@@ -3,10 +3,10 @@
 use half::{bf16, f16};
 
 use crate::array::DType;
+use crate::cpu::CpuCall;
 use crate::cpu::simd::Real;
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
-use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 
 /// Partial results per row: their number fixes the order of a sum on every processor.
@@ -91,7 +91,11 @@ macro_rules! row_kernels {
                     let (chunks, rest) = x.as_chunks::<LANES>();
                     for chunk in chunks {
                         for lane in 0..LANES {
-                            highest[lane] = if chunk[lane] > highest[lane] { chunk[lane] } else { highest[lane] };
+                            highest[lane] = if chunk[lane] > highest[lane] {
+                                chunk[lane]
+                            } else {
+                                highest[lane]
+                            };
                         }
                     }
                     let mut most = <$float>::NEG_INFINITY;
@@ -130,7 +134,8 @@ macro_rules! row_kernels {
                 fn with_simd<S: pulp::Simd>(self, _: S) {
                     let Row(y, dy, dx) = self;
                     let mut sums = [0.0; LANES];
-                    let ((ys, y_rest), (dys, dy_rest)) = (y.as_chunks::<LANES>(), dy.as_chunks::<LANES>());
+                    let ((ys, y_rest), (dys, dy_rest)) =
+                        (y.as_chunks::<LANES>(), dy.as_chunks::<LANES>());
                     for (y, dy) in ys.iter().zip(dys) {
                         for lane in 0..LANES {
                             sums[lane] += y[lane] * dy[lane];

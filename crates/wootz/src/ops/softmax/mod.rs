@@ -10,14 +10,15 @@ use crate::error::Result;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
 use crate::op::{
-    Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_float, expect_inputs,
-    expect_shape,
+    Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_float,
+    expect_inputs, expect_shape,
 };
 use crate::ops::*;
 
 /// Cases of both operations.
 pub(crate) fn entries() -> Vec<Entry> {
-    let shapes: [&[usize]; 7] = [&[3, 5], &[1], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025]];
+    let shapes: [&[usize]; 7] =
+        [&[3, 5], &[1], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025]];
     let forward = |shape: &&[usize]| {
         Case::new(format!("{shape:?}"), &[*shape], |x| Ok(vec![softmax(&x[0], -1)?]))
             .tolerance(Tolerance::Reduction)
@@ -145,15 +146,6 @@ impl Op for Softmax {
         let gradient = cotangents[0].as_ref().map(|dy| softmax_backward(&outputs[0], dy, -1));
         Ok(vec![gradient.transpose()?])
     }
-
-    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
-        let composed = || {
-            let shifted = subtract(&inputs[0], inputs[0].max_keepdims(-1)?)?;
-            let powers = exp(&shifted)?;
-            Ok(vec![divide(&powers, powers.sum_keepdims(-1)?)?])
-        };
-        Some(composed())
-    }
 }
 
 /// The gradient of [`Softmax`].
@@ -200,8 +192,8 @@ impl Op for SoftmaxBackward {
     ) -> Result<Vec<Option<Array>>> {
         let (y, dy) = (&inputs[0], &inputs[1]);
         let Some(g) = &cotangents[0] else { return Ok(vec![None, None]) };
-        let s = multiply(y, dy)?.sum_keepdims(-1)?;
-        let t = multiply(y, g)?.sum_keepdims(-1)?;
+        let s = sum_keepdims(&multiply(y, dy)?, &[-1])?;
+        let t = sum_keepdims(&multiply(y, g)?, &[-1])?;
         let to_y = subtract(multiply(g, subtract(dy, &s)?)?, multiply(dy, &t)?)?;
         Ok(vec![Some(to_y), Some(softmax_backward(y, g, -1)?)])
     }
@@ -209,7 +201,7 @@ impl Op for SoftmaxBackward {
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
         let composed = || {
             let (y, dy) = (&inputs[0], &inputs[1]);
-            let dot = multiply(y, dy)?.sum_keepdims(-1)?;
+            let dot = sum_keepdims(&multiply(y, dy)?, &[-1])?;
             Ok(vec![multiply(y, subtract(dy, &dot)?)?])
         };
         Some(composed())

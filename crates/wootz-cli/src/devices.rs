@@ -1,0 +1,101 @@
+//! `wootz devices`: a table of devices, and why the default is the default.
+
+use wootz::Device;
+use wootz::gpu::{AdapterKind, AdapterSummary, adapters};
+
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Also print every limit and feature.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+    let (default, reason) = Device::choose();
+    let adapters = adapters();
+    let mut rows = vec![[
+        "DEVICE".to_string(),
+        "NAME".to_string(),
+        "BACKEND".to_string(),
+        "KIND".to_string(),
+        "MEMORY/BUFFER".to_string(),
+        "FEATURES".to_string(),
+    ]];
+    rows.push([
+        "cpu".into(),
+        format!("{} threads", wootz::threads()),
+        "native".into(),
+        "cpu".into(),
+        bytes(Device::cpu().memory().limit),
+        "f64".into(),
+    ]);
+    for adapter in &adapters {
+        rows.push([
+            format!("gpu:{}", adapter.index),
+            adapter.name.clone(),
+            adapter.backend.clone(),
+            kind(adapter.kind).into(),
+            bytes(adapter.max_buffer_bytes),
+            adapter.features.join(" "),
+        ]);
+    }
+    print_table(&rows);
+    println!();
+    let name = match default.as_gpu() {
+        None => "cpu".to_string(),
+        Some(gpu) => format!("gpu:{}", gpu.summary().index),
+    };
+    println!("The default is {name}: {reason}.");
+    if options.verbose {
+        adapters.iter().for_each(print_limits);
+    }
+    Ok(())
+}
+
+fn kind(kind: AdapterKind) -> &'static str {
+    match kind {
+        AdapterKind::Discrete => "discrete",
+        AdapterKind::Integrated => "integrated",
+        AdapterKind::Virtual => "virtual",
+        AdapterKind::Software => "software",
+        _ => "other",
+    }
+}
+
+fn print_limits(adapter: &AdapterSummary) {
+    println!("\ngpu:{} {} ({})", adapter.index, adapter.name, adapter.driver);
+    println!("  largest buffer            {}", bytes(adapter.max_buffer_bytes));
+    println!("  largest binding           {}", bytes(adapter.max_binding_bytes));
+    println!("  storage buffers           {}", adapter.max_storage_buffers);
+    println!("  workgroup threads         {}", adapter.max_workgroup_invocations);
+    println!("  workgroup memory          {}", bytes(adapter.workgroup_memory_bytes.into()));
+    println!("  subgroup size (reported)  {}..{}", adapter.subgroup_min, adapter.subgroup_max);
+}
+
+fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    if bytes == u64::MAX {
+        return "unlimited".into();
+    }
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+fn print_table(rows: &[[String; 6]]) {
+    let mut widths = [0; 6];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    for row in rows {
+        let cells: Vec<String> =
+            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        println!("{}", cells.join("  ").trim_end());
+    }
+}
