@@ -1,11 +1,97 @@
-//! wootz's side of each row.
+//! wootz's side of each row: operations into given memory through an encoder, chains and products
+//! through lazy arrays whose memory comes from the cache.
 
-use anyhow::Result;
+use std::time::Instant;
 
-use crate::Subject;
+use anyhow::{Result, bail};
+use wootz::op::Op;
+use wootz::{Array, DType, Device, Encoder, Workspace, ops, random};
+
 use crate::rows::Row;
+use crate::{Subject, THREADS};
 
 /// How wootz runs a row; nothing while it cannot.
-pub fn subject(_row: &Row) -> Result<Option<Subject>> {
-    Ok(None)
+pub fn subject(row: &Row) -> Result<Option<Subject>> {
+    wootz::set_threads(THREADS);
+    let dtype = match row.dtype {
+        "f32" => DType::F32,
+        "f16" => DType::F16,
+        "bf16" => DType::BF16,
+        other => bail!("unknown dtype {other}"),
+    };
+    let data = |seed: u64, shape: &[usize]| -> Result<Array> {
+        let values = random::uniform(-1.0, 1.0, shape, dtype, Some(&random::key(seed)?))?;
+        values.eval()?;
+        Ok(values)
+    };
+    let square = |seed| data(seed, row.sizes);
+    Ok(Some(match row.name {
+        "softmax" => explicit(ops::Softmax, vec![square(1)?], &[row.sizes])?,
+        "softmax_backward" => {
+            let y = ops::softmax(&square(1)?, -1)?;
+            y.eval()?;
+            explicit(ops::SoftmaxBackward, vec![y, square(2)?], &[row.sizes])?
+        }
+        "rms_norm" => {
+            let op = ops::RmsNorm::new(1e-5);
+            explicit(op, vec![square(1)?, data(2, &row.sizes[1..])?], &[row.sizes])?
+        }
+        "rms_norm_backward" => {
+            let op = ops::RmsNormBackward::new(1e-5);
+            let inputs = vec![square(1)?, data(2, &row.sizes[1..])?, square(3)?];
+            explicit(op, inputs, &[row.sizes, &row.sizes[1..]])?
+        }
+        "chain8" => {
+            let x = square(1)?;
+            lazy(move || {
+                let half = |y: Array| Ok(ops::maximum((y + 0.5) * 1.5, &x)? + 0.25);
+                half(half(x.clone())?)
+            })
+        }
+        "chain_exp_tanh" => {
+            let x = square(1)?;
+            lazy(move || Ok((ops::exp(&x * 0.5)? + 0.25).tanh()? * &x))
+        }
+        "matmul" => {
+            let (a, b) = (data(1, &row.sizes[..2])?, data(2, &row.sizes[1..])?);
+            lazy(move || ops::matmul(&a, &b))
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// An operation into memory that is there already.
+fn explicit(op: impl Op, inputs: Vec<Array>, outputs: &[&[usize]]) -> Result<Subject> {
+    let device = Device::cpu();
+    let dtype = inputs[0].dtype();
+    let outputs = outputs
+        .iter()
+        .map(|shape| Array::empty_on(shape, dtype, &device))
+        .collect::<wootz::Result<Vec<_>>>()?;
+    let metas: Vec<_> = inputs.iter().map(|input| input.meta().clone()).collect();
+    let mut workspace = Workspace::new(&device, op.scratch(&metas, false))?;
+    Ok(Box::new(move |reps| {
+        best(reps, || {
+            let mut encoder = Encoder::new(&device)?;
+            let inputs: Vec<&Array> = inputs.iter().collect();
+            let outputs: Vec<&Array> = outputs.iter().collect();
+            encoder.run(&op, &inputs, &outputs, &mut workspace)?;
+            encoder.submit()?.wait()
+        })
+    }))
+}
+
+/// A lazy expression, evaluated.
+fn lazy(build: impl Fn() -> wootz::Result<Array> + 'static) -> Subject {
+    Box::new(move |reps| best(reps, || build()?.eval()))
+}
+
+fn best(reps: usize, mut run: impl FnMut() -> wootz::Result<()>) -> Result<f64> {
+    let mut best = f64::INFINITY;
+    for _ in 0..reps {
+        let start = Instant::now();
+        run()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
 }

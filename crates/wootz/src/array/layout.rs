@@ -12,7 +12,7 @@ pub type Strides = SmallVec<[isize; 4]>;
 
 /// Where an array's elements lie in a buffer. Known when a node is built, before anything runs:
 /// kernels write row-major memory and views only rearrange it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Lengths of the axes.
     pub shape: Shape,
@@ -20,6 +20,18 @@ pub struct Layout {
     pub strides: Strides,
     /// Index of the first element.
     pub offset: usize,
+}
+
+// By hand: the derived one copies element by element, and every node clones layouts.
+impl Clone for Layout {
+    #[inline]
+    fn clone(&self) -> Layout {
+        Layout {
+            shape: Shape::from_slice(&self.shape),
+            strides: Strides::from_slice(&self.strides),
+            offset: self.offset,
+        }
+    }
 }
 
 impl Layout {
