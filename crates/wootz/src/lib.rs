@@ -50,3 +50,8 @@ pub use encoder::{Encoder, Submission, Workspace};
 pub use error::{Error, Result};
 pub use eval::{async_eval, eval};
 pub use ops::*;
+
+/// The README's example, run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
