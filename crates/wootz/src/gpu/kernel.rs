@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
-use wgpu::naga;
 
 use super::device::{Gpu, lock};
 use crate::error::{Error, Result};
@@ -50,9 +49,6 @@ pub fn validate_wgsl(source: &str) -> Result<(), String> {
 }
 
 /// The MSL that Apple's driver would be given, with runtime checks off as in shipped kernels.
-///
-/// Needs naga's MSL writer, which wgpu enables on Apple targets only; tests enable it everywhere.
-#[cfg(any(test, target_vendor = "apple"))]
 pub fn to_msl(source: &str) -> Result<String, String> {
     use naga::back::msl;
     use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};

@@ -48,7 +48,5 @@ pub use call::{Bind, GpuCall, Kernel, grid};
 pub(crate) use call::{GpuSubmission, StatusSite};
 pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adapters};
 pub use fused::MATH;
-#[cfg(any(test, target_vendor = "apple"))]
-pub use kernel::to_msl;
-pub use kernel::{Access, KernelKey, KernelShape, validate_wgsl};
+pub use kernel::{Access, KernelKey, KernelShape, to_msl, validate_wgsl};
 pub use recorder::{Launch, MAX_PARAMS, Recorder, Submission};
