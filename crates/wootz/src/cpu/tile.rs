@@ -31,6 +31,8 @@ macro_rules! with_types {
     };
 }
 
+pub(crate) use with_types;
+
 /// A stored element and the type it is computed in.
 pub(crate) trait Storage: Pod {
     type Wide: Pod + Send + Sync;
@@ -190,7 +192,9 @@ impl Walk<'_> {
         start: usize,
         target: &mut [T::Wide],
     ) {
-        let Some(last) = shape.len().checked_sub(1) else {
+        // One element for all; the target may then be longer than the shape.
+        let Some(last) = shape.len().checked_sub(1).filter(|_| self.strides.iter().any(|&s| s != 0))
+        else {
             target.fill(source[self.offset].widen());
             return;
         };

@@ -29,7 +29,7 @@ pub use sort::*;
 use crate::op::Entry;
 
 /// Every registered operation, with its cases.
-pub fn all() -> Vec<Entry> {
+pub fn registered() -> Vec<Entry> {
     let families = [
         elementwise::entries(),
         indexing::entries(),

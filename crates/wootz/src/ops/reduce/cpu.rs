@@ -1,0 +1,344 @@
+//! Reductions on the CPU: any axes of any layout, in an order of combination that depends on the
+//! number of reduced elements only.
+//!
+//! Reduced element `i` belongs to block `i / BLOCK` and, within it, to lane `i % LANES`; a lane
+//! combines its elements in order, a fixed tree combines the lanes, and the blocks are joined in
+//! order. `row` (lanes are neighbours in a row) and `column` (many rows of accumulators side by
+//! side) follow that same order, so that the layout decides only how fast it is.
+
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+use smallvec::SmallVec;
+
+use super::fold::Fold;
+use crate::array::{DType, Layout, Meta, Shape, Strides, collapse};
+use crate::cpu::tile::{self, Storage, TILE, Walk, with_types};
+use crate::cpu::{CpuCall, threads};
+use crate::error::Result;
+
+/// Reduced elements that are combined before their result is joined with others.
+const BLOCK: usize = 4096;
+/// Independent accumulators of a block.
+const LANES: usize = 16;
+/// Outputs whose accumulators the column variant keeps side by side.
+const PANEL: usize = 512;
+/// Elements that are worth handing to another thread.
+const TASK: usize = 32 * 1024;
+
+/// Bytes for the results of blocks, if there is more than one.
+pub(super) fn scratch(input: &Meta, axes: &[usize]) -> usize {
+    let plan = Plan::new(&input.layout, axes);
+    match plan.blocks() {
+        1 => 0,
+        blocks => {
+            let chunk = plan.chunk().min(PANEL);
+            plan.outputs.next_multiple_of(chunk) * blocks * input.dtype.class().size()
+        }
+    }
+}
+
+/// Reduces the call's input over `axes`.
+pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize]) -> Result<()>
+where
+    K: Fold<u32> + Fold<u64> + Fold<i32> + Fold<i64> + Fold<f32> + Fold<f64>,
+{
+    use half::{bf16, f16};
+    macro_rules! body {
+        ($narrow:ty, $wide:ty) => {
+            reduce::<$narrow, K>(call, axes)
+        };
+    }
+    with_types!(call.meta(0).dtype, body)
+}
+
+fn reduce<T: Storage + Sync, K: Fold<T::Wide>>(
+    call: &mut CpuCall<'_>,
+    axes: &[usize],
+) -> Result<()> {
+    let input = call.strided::<T>(0)?;
+    let dtype = call.output_meta(0).dtype;
+    let plan = Plan::new(&input.meta.layout, axes);
+    let (size, blocks, chunk) = (dtype.size(), plan.blocks(), plan.chunk());
+    let part = Part::<T, K> { data: input.data, dtype: input.meta.dtype, plan: &plan, kind: PhantomData };
+    if blocks == 1 {
+        let out = call.output::<u8>(0)?;
+        threads::chunks_mut(out, chunk * size, |index, out| {
+            for (panel, out) in out.chunks_mut(PANEL * size).enumerate() {
+                let values = &mut [K::IDENTITY; PANEL][..out.len() / size];
+                part.run(0, index * chunk + panel * PANEL, values);
+                tile::narrow(dtype, bytemuck::cast_slice(values), out);
+            }
+        });
+        return Ok(());
+    }
+    let chunk = chunk.min(PANEL);
+    let (out, scratch) = call.output_and_scratch::<u8, K::Acc>(0)?;
+    let scratch = &mut scratch[..plan.outputs.next_multiple_of(chunk) * blocks];
+    threads::chunks_mut(scratch, chunk, |index, values| {
+        let first = index / blocks * chunk;
+        let count = chunk.min(plan.outputs - first);
+        part.run(index % blocks, first, &mut values[..count]);
+    });
+    let results = &*scratch;
+    threads::chunks_mut(out, chunk * size, |index, out| {
+        let values = &mut [K::IDENTITY; PANEL][..out.len() / size];
+        let results = &results[index * blocks * chunk..][..blocks * chunk];
+        for (column, value) in values.iter_mut().enumerate() {
+            *value = K::join(results[column..].iter().step_by(chunk).copied());
+        }
+        tile::narrow(dtype, bytemuck::cast_slice(values), out);
+    });
+    Ok(())
+}
+
+/// An input's axes as kept and reduced ones, merged where memory allows.
+pub(super) struct Plan {
+    offset: isize,
+    pub(super) kept: (Shape, Strides),
+    pub(super) reduced: (Shape, Strides),
+    pub(super) outputs: usize,
+    pub(super) length: usize,
+    /// Whether neighbouring outputs are closer in memory than neighbouring reduced elements.
+    pub(super) column: bool,
+}
+
+impl Plan {
+    pub(super) fn new(layout: &Layout, axes: &[usize]) -> Plan {
+        let (reduced, kept): (Vec<usize>, Vec<usize>) =
+            (0..layout.rank()).partition(|axis| axes.contains(axis));
+        let side = |axes: &[usize]| {
+            let part = layout.permute(axes);
+            let (shape, mut strides) = collapse(&[&part]);
+            (part.size(), (shape, strides.remove(0)))
+        };
+        let ((outputs, kept), (length, reduced)) = (side(&kept), side(&reduced));
+        let column = match (kept.1.last(), reduced.1.last()) {
+            (Some(&near), Some(&far)) => {
+                near != 0 && near.abs() < far.abs() && kept.0[kept.0.len() - 1] >= 4
+            }
+            _ => false,
+        };
+        Plan { offset: layout.offset as isize, kept, reduced, outputs, length, column }
+    }
+
+    fn blocks(&self) -> usize {
+        self.length.div_ceil(BLOCK).max(1)
+    }
+
+    /// Outputs that a thread takes at a time.
+    fn chunk(&self) -> usize {
+        let enough = TASK / self.length.clamp(1, BLOCK);
+        if !self.column {
+            return enough.max(1);
+        }
+        // Long vectors, but enough of them for several threads.
+        let panel = self.outputs.div_ceil(8).next_multiple_of(16).clamp(64, PANEL);
+        if enough > panel { enough.next_multiple_of(PANEL) } else { panel }
+    }
+}
+
+/// A place that walks through the elements of some axes in row-major order.
+pub(super) struct Cursor<'a> {
+    axes: &'a (Shape, Strides),
+    index: SmallVec<[usize; 8]>,
+    pub(super) position: isize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(axes: &'a (Shape, Strides), start: usize, offset: isize) -> Cursor<'a> {
+        let mut index = SmallVec::from_elem(0, axes.0.len());
+        let (mut rest, mut position) = (start, offset);
+        for axis in (0..axes.0.len()).rev() {
+            let length = axes.0[axis].max(1);
+            index[axis] = rest % length;
+            rest /= length;
+            position += index[axis] as isize * axes.1[axis];
+        }
+        Cursor { axes, index, position }
+    }
+
+    #[inline(always)]
+    pub(super) fn advance(&mut self) {
+        let (shape, strides) = self.axes;
+        for axis in (0..shape.len()).rev() {
+            self.index[axis] += 1;
+            self.position += strides[axis];
+            if self.index[axis] < shape[axis] {
+                return;
+            }
+            self.position -= strides[axis] * shape[axis] as isize;
+            self.index[axis] = 0;
+        }
+    }
+}
+
+/// Computes the results of one block for neighbouring outputs.
+struct Part<'a, T, K> {
+    data: &'a [T],
+    dtype: DType,
+    plan: &'a Plan,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<T: Storage + Sync, K: Fold<T::Wide>> Part<'_, T, K> {
+    fn run(&self, block: usize, first: usize, values: &mut [K::Acc]) {
+        let arch = pulp::Arch::new();
+        match self.plan.column {
+            true => arch.dispatch(Column { part: self, block, first, values }),
+            false => arch.dispatch(Row { part: self, block, first, values }),
+        }
+    }
+
+    /// The reduced elements of a block.
+    #[inline(always)]
+    fn range(&self, block: usize) -> (usize, usize) {
+        (block * BLOCK, ((block + 1) * BLOCK).min(self.plan.length))
+    }
+}
+
+/// Whether elements can be read in place, because they are stored as they are computed.
+#[inline(always)]
+fn direct<T: Storage>() -> bool {
+    size_of::<T>() == size_of::<T::Wide>()
+}
+
+/// Reduced elements are neighbours, or nothing is: one output after the other.
+struct Row<'a, T, K, A> {
+    part: &'a Part<'a, T, K>,
+    block: usize,
+    first: usize,
+    values: &'a mut [A],
+}
+
+impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Row<'_, T, K, K::Acc> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Row { part, block, first, values } = self;
+        let plan = part.plan;
+        let (start, end) = part.range(block);
+        let dense = matches!(&plan.reduced.1[..], [1]);
+        let mut buffer = [<T::Wide as bytemuck::Zeroable>::zeroed(); TILE];
+        let mut cursor = Cursor::new(&plan.kept, first, plan.offset);
+        for value in values {
+            let mut lanes = [K::IDENTITY; LANES];
+            if dense && direct::<T>() {
+                let from = cursor.position as usize;
+                let run: &[T::Wide] = bytemuck::cast_slice(&part.data[from + start..from + end]);
+                feed::<T::Wide, K>(&mut lanes, run);
+            } else {
+                for at in (start..end).step_by(TILE) {
+                    let count = TILE.min(end - at);
+                    let buffer = &mut buffer[..count];
+                    if dense {
+                        let from = cursor.position as usize + at;
+                        T::widen_slice(&part.data[from..from + count], buffer);
+                    } else {
+                        let walk = Walk {
+                            bytes: bytemuck::cast_slice(part.data),
+                            dtype: part.dtype,
+                            offset: cursor.position as usize,
+                            strides: &plan.reduced.1,
+                        };
+                        let target = bytemuck::cast_slice_mut(buffer);
+                        walk.load(&plan.reduced.0, at, count, target);
+                    }
+                    feed::<T::Wide, K>(&mut lanes, buffer);
+                }
+            }
+            let count = end - start;
+            for step in [8, 4, 2, 1] {
+                for lane in 0..step {
+                    if lane + step < count {
+                        lanes[lane] = K::combine(lanes[lane], lanes[lane + step]);
+                    }
+                }
+            }
+            *value = lanes[0];
+            cursor.advance();
+        }
+    }
+}
+
+/// Combines a run of elements, the first of which belongs to lane 0, into the lanes.
+#[inline(always)]
+fn feed<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], run: &[W]) {
+    let mut local = *lanes;
+    let (whole, rest) = run.as_chunks::<LANES>();
+    for elements in whole {
+        for lane in 0..LANES {
+            local[lane] = K::combine(local[lane], K::map(elements[lane]));
+        }
+    }
+    for (lane, &element) in rest.iter().enumerate() {
+        local[lane] = K::combine(local[lane], K::map(element));
+    }
+    *lanes = local;
+}
+
+/// Outputs are neighbours: whole vectors of them are combined at a time.
+struct Column<'a, T, K, A> {
+    part: &'a Part<'a, T, K>,
+    block: usize,
+    first: usize,
+    values: &'a mut [A],
+}
+
+impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Column<'_, T, K, K::Acc> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Column { part, block, first, values } = self;
+        let plan = part.plan;
+        let (start, end) = part.range(block);
+        let last = plan.kept.0.len() - 1;
+        let (inner, stride) = (plan.kept.0[last], plan.kept.1[last]);
+        let lanes = (end - start).clamp(1, LANES);
+        let width = values.len().min(inner);
+        let mut accumulators = vec![K::IDENTITY; lanes * width];
+        let mut buffer = [<T::Wide as bytemuck::Zeroable>::zeroed(); PANEL];
+        let mut done = 0;
+        while done < values.len() {
+            let index = first + done;
+            let run = (inner - index % inner).min(values.len() - done);
+            accumulators.fill(K::IDENTITY);
+            let base = Cursor::new(&plan.kept, index, plan.offset).position;
+            let mut cursor = Cursor::new(&plan.reduced, start, base);
+            for i in 0..end - start {
+                let from = cursor.position;
+                let row: &[T::Wide] = if direct::<T>() && stride == 1 {
+                    bytemuck::cast_slice(&part.data[from as usize..from as usize + run])
+                } else if stride == 1 {
+                    T::widen_slice(&part.data[from as usize..from as usize + run], &mut buffer[..run]);
+                    &buffer[..run]
+                } else {
+                    for (j, value) in buffer[..run].iter_mut().enumerate() {
+                        *value = part.data[(from + j as isize * stride) as usize].widen();
+                    }
+                    &buffer[..run]
+                };
+                let lane = &mut accumulators[i % LANES * width..][..run];
+                for (accumulator, &element) in lane.iter_mut().zip(row) {
+                    *accumulator = K::combine(*accumulator, K::map(element));
+                }
+                cursor.advance();
+            }
+            for step in [8, 4, 2, 1] {
+                for lane in 0..step {
+                    if lane + step < lanes {
+                        let (low, high) = accumulators.split_at_mut((lane + step) * width);
+                        let low = &mut low[lane * width..][..run];
+                        for (a, &b) in low.iter_mut().zip(&high[..run]) {
+                            *a = K::combine(*a, b);
+                        }
+                    }
+                }
+            }
+            values[done..done + run].copy_from_slice(&accumulators[..run]);
+            done += run;
+        }
+    }
+}

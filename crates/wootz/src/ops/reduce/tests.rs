@@ -1,0 +1,167 @@
+//! Values and errors as MLX gives them, and the promise that only shapes decide the bits.
+
+use half::f16;
+
+use crate::ops::*;
+use crate::{Array, DType, Device, Error, Result};
+
+const NAN: f32 = f32::NAN;
+
+fn devices() -> Vec<Device> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(Device::gpu());
+    devices
+}
+
+/// Deterministic values between -1 and 1.
+fn values(count: usize) -> Vec<f32> {
+    (0..count as u32)
+        .map(|i| (i.wrapping_mul(2654435761) >> 8) as f32 / (1u32 << 23) as f32 - 1.0)
+        .collect()
+}
+
+fn on(device: &Device, shape: &[usize]) -> Result<Array> {
+    Array::from_slice_on(&values(shape.iter().product()), shape, device)
+}
+
+#[test]
+fn dtypes_of_results_are_mlx_s() -> Result<()> {
+    use DType::*;
+    for (from, summed) in [
+        (Bool, I32),
+        (U8, U32),
+        (U16, U32),
+        (U32, U32),
+        (U64, U64),
+        (I8, I32),
+        (I16, I32),
+        (I32, I32),
+        (I64, I64),
+        (F16, F16),
+        (BF16, BF16),
+        (F32, F32),
+        (F64, F64),
+    ] {
+        let x = astype(&Array::new([0, 1, 2])?, from)?;
+        assert_eq!(x.sum(())?.dtype(), summed);
+        assert_eq!(x.prod(())?.dtype(), summed);
+        assert_eq!(x.max(())?.dtype(), from);
+        assert_eq!(x.min(())?.dtype(), from);
+        assert_eq!(x.all(())?.dtype(), Bool);
+        let total = astype(&x.sum(())?, F32)?.item::<f32>()?;
+        assert_eq!(total, if from == Bool { 2.0 } else { 3.0 }, "{from}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_empty_list_of_axes_changes_nothing_but_truth() -> Result<()> {
+    let none: [i64; 0] = [];
+    let x = Array::new([true, false])?;
+    assert_eq!(sum(&x, none, false)?.dtype(), DType::Bool);
+    let y = Array::new([2.0f32, 0.0])?;
+    assert_eq!(all(&y, none, true)?.to_vec::<bool>()?, [true, false]);
+    assert_eq!(max(&y, none, false)?.to_vec::<f32>()?, [2.0, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn empty_axes_give_the_identity_or_an_error() -> Result<()> {
+    for device in devices() {
+        let x = Array::from_slice_on::<f32>(&[], &[0, 3], &device)?;
+        assert_eq!(x.sum(())?.item::<f32>()?, 0.0);
+        assert_eq!(x.sum(0)?.to_vec::<f32>()?, [0.0; 3]);
+        assert_eq!(x.prod(0)?.to_vec::<f32>()?, [1.0; 3]);
+        assert!(x.all(())?.item::<bool>()? && !x.any(())?.item::<bool>()?);
+        assert_eq!(x.max(1)?.shape(), [0]);
+        assert!(x.max(1)?.to_vec::<f32>()?.is_empty());
+        assert!(matches!(x.max(0), Err(Error::NoIdentity { op: "max", .. })));
+        assert!(matches!(x.min(()), Err(Error::NoIdentity { op: "min", .. })));
+    }
+    Ok(())
+}
+
+#[test]
+fn axes_are_checked() -> Result<()> {
+    let x = Array::new([[1, 2], [3, 4]])?;
+    assert!(matches!(x.sum(2), Err(Error::Axis { got: 2, rank: 2, .. })));
+    assert!(matches!(x.sum([0, -2]), Err(Error::Argument { .. })));
+    assert_eq!(x.sum([1, 0])?.shape(), [0usize; 0]);
+    assert_eq!(x.sum_keepdims(())?.shape(), [1, 1]);
+    assert!(Array::scalar(3.0, DType::F32)?.sum(0).is_err());
+    assert_eq!(Array::scalar(3.0, DType::F32)?.sum(())?.item::<f32>()?, 3.0);
+    Ok(())
+}
+
+#[test]
+fn nan_wins_and_infinities_are_ordered() -> Result<()> {
+    for device in devices() {
+        let rows = [1.0, NAN, 3.0, -f32::INFINITY, 2.0, -5.0, f32::INFINITY, 2.0, -5.0];
+        let x = Array::from_slice_on(&rows, &[3, 3], &device)?;
+        let expected_max = [NAN, 2.0, f32::INFINITY].map(f32::to_bits);
+        let got = x.max(1)?.to_vec::<f32>()?;
+        assert!(got[0].is_nan() && got[1].to_bits() == expected_max[1], "{got:?} on {device}");
+        assert_eq!(got[2], f32::INFINITY);
+        let got = x.min(1)?.to_vec::<f32>()?;
+        assert!(got[0].is_nan() && got[1] == -f32::INFINITY && got[2] == -5.0, "{got:?}");
+        let lows = Array::from_slice_on(&[-f32::INFINITY; 40], &[40], &device)?;
+        assert_eq!(lows.max(())?.item::<f32>()?, -f32::INFINITY);
+        assert_eq!((-&lows).min(())?.item::<f32>()?, f32::INFINITY);
+        let nan = Array::from_slice_on(&[NAN, 0.0], &[2], &device)?;
+        assert_eq!((nan.any(())?.item::<bool>()?, nan.all(())?.item::<bool>()?), (true, false));
+    }
+    Ok(())
+}
+
+#[test]
+fn every_layout_gives_the_same_bits() -> Result<()> {
+    for shape in [[5000usize, 7, 3], [3, 9000, 5], [4, 3, 4100], [33, 2, 700]] {
+        let x = on(&Device::cpu(), &shape)?;
+        for axes in [vec![0i64], vec![1], vec![2], vec![0, 2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
+            let expected = x.sum(&axes[..])?.to_vec::<f32>()?;
+            for order in [[0i64, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]] {
+                let mut back = [0i64; 3];
+                order.iter().enumerate().for_each(|(to, &from)| back[from as usize] = to as i64);
+                let moved = copy(&transpose_axes(&x, &order)?)?;
+                let moved = transpose_axes(&moved, &back)?;
+                let got = moved.sum(&axes[..])?.to_vec::<f32>()?;
+                assert_eq!(got, expected, "{shape:?} {axes:?} {order:?}");
+                let exact = moved.max(&axes[..])?.to_vec::<f32>()?;
+                assert_eq!(exact, x.max(&axes[..])?.to_vec::<f32>()?);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn one_and_two_threads_give_the_same_bits() -> Result<()> {
+    let x = on(&Device::cpu(), &[300, 1111])?;
+    let run = |threads| -> Result<Vec<Vec<f32>>> {
+        crate::set_threads(threads);
+        [x.sum(())?, x.sum(0)?, x.sum(1)?, x.prod(())?].iter().map(|y| y.to_vec()).collect()
+    };
+    assert_eq!(run(1)?, run(2)?);
+    let exact: f64 = values(300 * 1111).iter().map(|&v| v as f64).sum();
+    let got = x.sum(())?.item::<f32>()? as f64;
+    assert!((got - exact).abs() < 1e-3, "{got} {exact}");
+    Ok(())
+}
+
+#[test]
+fn half_precision_accumulates_in_single() -> Result<()> {
+    for device in devices() {
+        let x = Array::from_slice_on(&vec![f16::ONE; 6000], &[2, 3000], &device)?;
+        assert_eq!(x.sum(1)?.to_vec::<f16>()?, [f16::from_f32(3000.0); 2]);
+        assert_eq!(x.transpose()?.sum(0)?.to_vec::<f16>()?, [f16::from_f32(3000.0); 2]);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_gradient_of_a_sum_spreads() -> Result<()> {
+    let x = on(&Device::cpu(), &[2, 3])?;
+    let g = crate::grad(|x: &[Array]| (x[0].sum(0)? * Array::new([1.0f32, 2.0, 3.0])?).sum(()));
+    assert_eq!(g(&[x])?[0].to_vec::<f32>()?, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    Ok(())
+}
