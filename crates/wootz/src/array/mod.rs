@@ -142,6 +142,12 @@ impl Array {
         if self.is_contiguous() { Ok(self.clone()) } else { crate::ops::copy(self) }
     }
 
+    /// The operation this array waits for and its inputs; nothing once that is forgotten, which is
+    /// after evaluation. For tools that look at graphs.
+    pub fn producer(&self) -> Option<(Arc<dyn Op>, Vec<Array>)> {
+        self.node.work().map(|work| (work.op, work.inputs.into_vec()))
+    }
+
     /// Applies an operation with one output.
     pub fn apply(op: impl Op, inputs: &[&Array]) -> Result<Array> {
         let mut outputs = Array::apply_all(Arc::new(op), inputs)?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
@@ -74,6 +74,16 @@ pub fn to_msl(source: &str) -> Result<String, String> {
 }
 
 impl Gpu {
+    /// Starts or stops noting the kernels that are launched, for tests that look at their texts.
+    pub fn trace_kernels(&self, on: bool) {
+        self.kernels.tracing.store(on, Relaxed);
+    }
+
+    /// The keys and texts of the kernels launched since the last call, while tracing was on.
+    pub fn take_traced_kernels(&self) -> Vec<(KernelKey, String)> {
+        std::mem::take(&mut *lock(&self.kernels.traced)).into_iter().collect()
+    }
+
     /// Compile a kernel without keeping it: does this device accept it?
     pub fn compile_check(&self, key: &KernelKey, source: &str, shape: &KernelShape) -> Result<()> {
         self.check()?;
@@ -87,6 +97,9 @@ impl Gpu {
         source: &dyn Fn() -> String,
         shape: &KernelShape,
     ) -> Result<Arc<Kernel>> {
+        if self.kernels.tracing.load(Relaxed) {
+            lock(&self.kernels.traced).entry(key.clone()).or_insert_with(source);
+        }
         let found = |kernel: &Arc<Kernel>| match kernel.shape == *shape {
             true => Ok(kernel.clone()),
             false => Err(Error::Kernel {
@@ -248,6 +261,8 @@ pub(super) struct Kernels {
     compiling: Mutex<()>,
     layouts: Mutex<HashMap<Vec<Access>, Arc<BindLayout>>>,
     groups: Mutex<BindGroups>,
+    tracing: AtomicBool,
+    traced: Mutex<HashMap<KernelKey, String>>,
 }
 
 struct BindLayout {

@@ -1,0 +1,124 @@
+//! Every operation, on every device, in every dtype and layout, with its gradients.
+//!
+//! `WOOTZ_OPS=softmax,exp` restricts a run to some operations; the table is then not written.
+#![allow(missing_docs)]
+#![cfg(feature = "gpu")]
+
+mod harness;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use harness::gpu::Devices;
+use harness::report::Report;
+use harness::{Failure, Subject};
+
+#[test]
+fn every_operation_is_right_on_every_device() {
+    let wanted = std::env::var("WOOTZ_OPS").ok();
+    let chosen = |op: &str| wanted.as_deref().is_none_or(|list| list.split(',').any(|w| w == op));
+    let entries = wootz::ops::all();
+    check_names(&entries);
+    let mut subjects = harness::subjects(entries);
+    subjects.retain(|subject| chosen(subject.op));
+    wootz::set_threads(2);
+
+    let devices = gpu_devices();
+    let mut report = Report::default();
+    subjects.iter().for_each(|subject| report.subject(subject));
+    let (cpu, gpu) = std::thread::scope(|scope| {
+        let cpu = scope.spawn(|| subjects.iter().map(harness::cpu::check).collect::<Vec<_>>());
+        let gpu = scope.spawn(|| match &devices {
+            Some(devices) => {
+                subjects.iter().map(|subject| harness::gpu::check(subject, devices)).collect()
+            }
+            None => Vec::new(),
+        });
+        (cpu.join().unwrap(), gpu.join().unwrap())
+    });
+    cpu.into_iter().for_each(|log| report.add(log, None));
+    gpu.into_iter().for_each(|(log, work)| report.add(log, work));
+    if let Some(devices) = &devices {
+        report.failures.extend(kernel_texts(devices));
+    }
+    report.failures.extend(missing_references(&subjects));
+
+    println!("{} operations, {} checks", count_names(&subjects), report.checks());
+    if wanted.is_none() && devices.is_some() {
+        let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        std::fs::write(folder.join("wootz-ops.md"), report.table()).unwrap();
+    }
+    assert!(
+        report.failures.is_empty(),
+        "{}\n{} failures",
+        report.failures_text(6),
+        report.failures.len()
+    );
+}
+
+/// The GPU part's devices. Without a GPU it is left out, which is a failure in CI.
+fn gpu_devices() -> Option<Devices> {
+    match Devices::open() {
+        Ok(devices) => Some(devices),
+        Err(reason) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: GPU cases: {reason}");
+            None
+        }
+        Err(reason) => panic!("no GPU in CI: {reason}"),
+    }
+}
+
+/// An operation registers once and with cases.
+fn check_names(entries: &[wootz::op::Entry]) {
+    let mut seen = BTreeSet::new();
+    for entry in entries {
+        assert!(seen.insert(entry.name), "{} is registered twice", entry.name);
+        assert!(!entry.cases.is_empty(), "{} has no cases", entry.name);
+    }
+}
+
+fn count_names(subjects: &[Subject]) -> usize {
+    subjects.iter().map(|subject| subject.op).collect::<BTreeSet<_>>().len()
+}
+
+/// Every kernel text that was launched is accepted by naga and can become MSL.
+fn kernel_texts(devices: &Devices) -> Vec<Failure> {
+    let mut texts = Vec::new();
+    for device in [&devices.plain, &devices.checked, &devices.small] {
+        texts.extend(device.as_gpu().unwrap().take_traced_kernels());
+    }
+    let mut seen = BTreeSet::new();
+    texts.retain(|(_, text)| seen.insert(text.clone()));
+    println!("{} kernel texts", texts.len());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut failures = Vec::new();
+        while let Some((key, text)) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(message) = harness::wgsl::check(text) {
+                failures.push(Failure { op: key.op, place: key.to_string(), message });
+            }
+        }
+        failures
+    };
+    std::thread::scope(|scope| {
+        let workers = [scope.spawn(work), scope.spawn(work)];
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    })
+}
+
+/// Operations need a reference or a reason for having none; a reason for one that has is stale.
+fn missing_references(subjects: &[Subject]) -> Vec<Failure> {
+    let names: BTreeSet<&'static str> = subjects.iter().map(|subject| subject.op).collect();
+    let mut failures = Vec::new();
+    for op in names {
+        let has = subjects.iter().any(|subject| subject.op == op && subject.reference.is_some());
+        let excused = harness::reference::WITHOUT.iter().any(|(name, _)| *name == op);
+        let message = match (has, excused) {
+            (false, false) => "has neither a reference nor a reason for having none",
+            (true, true) => "has a reference and a reason for having none",
+            _ => continue,
+        };
+        failures.push(Failure { op, place: "reference".into(), message: message.into() });
+    }
+    failures
+}

@@ -1,0 +1,114 @@
+//! The CPU's part: results against doubles and references, layouts, threads, gradients.
+
+use wootz::op::Tolerance;
+use wootz::{DType, Device};
+
+use super::data::Host;
+use super::layouts::{Layout, constant_along_broadcast};
+use super::tolerance::{Against, compare, compare_specials};
+use super::{Log, SPECIALS, Subject, draw, follows_dtype, gradients, run, same_bits, widen};
+
+/// Checks one case in all its dtypes.
+pub fn check(subject: &Subject) -> Log {
+    let mut log = Log::new(subject);
+    let dtypes = subject.case.dtypes;
+    for &dtype in dtypes {
+        in_dtype(subject, dtype, &mut log);
+    }
+    if dtypes.iter().any(|dtype| dtype.is_float()) {
+        gradients::check_doubles(subject, &mut log);
+    }
+    log
+}
+
+fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
+    let (case, cpu) = (&subject.case, Device::cpu());
+    let hosts = draw(subject, dtype);
+    let base = match run(case, &hosts, Layout::Contiguous, &cpu) {
+        Ok(base) => base,
+        Err(message) => {
+            log.check(&format!("{dtype} on cpu"), Err(message));
+            return;
+        }
+    };
+    let float = dtype.is_float() && follows_dtype(case);
+    if float && dtype != DType::F64 {
+        let wide = run(case, &widen(case, &hosts), Layout::Contiguous, &cpu);
+        let outcome = wide.and_then(|wide| {
+            compare_all(&base, &wide, case.tolerance, Against::Double, dtype)
+        });
+        log.check(&format!("{dtype} on cpu against float64"), outcome);
+    }
+    if let Some(reference) = &subject.reference {
+        let want = reference.call(&hosts, &base);
+        let outcome = compare_all(&base, &want, case.tolerance, Against::Double, dtype);
+        log.check(&format!("{dtype} on cpu against the reference"), outcome);
+        if dtype == DType::F32 && float {
+            let wide = widen(case, &hosts);
+            let outcome = run(case, &wide, Layout::Contiguous, &cpu).and_then(|got| {
+                let want = reference.call(&wide, &got);
+                compare_all(&got, &want, case.tolerance, Against::Double, DType::F64)
+            });
+            log.check("float64 on cpu against the reference", outcome);
+        }
+    }
+    one_thread(subject, &hosts, &base, dtype, log);
+    for layout in Layout::VIEWS {
+        let place = format!("{dtype} on cpu, {layout:?}");
+        let outcome = match layout {
+            Layout::Broadcast => {
+                let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
+                run(case, &constant, Layout::Contiguous, &cpu).and_then(|want| {
+                    same_bits(&run(case, &constant, layout, &cpu)?, &want)
+                })
+            }
+            _ => run(case, &hosts, layout, &cpu).and_then(|got| same_bits(&got, &base)),
+        };
+        log.check(&place, outcome);
+    }
+    if float {
+        specials(subject, &hosts, dtype, log);
+        gradients::check_dtype(subject, dtype, &hosts, &cpu, log);
+    }
+}
+
+/// The same bits on one thread as on two. The harness runs with two.
+fn one_thread(subject: &Subject, hosts: &[Host], base: &[Host], dtype: DType, log: &mut Log) {
+    wootz::set_threads(1);
+    let alone = run(&subject.case, hosts, Layout::Contiguous, &Device::cpu());
+    wootz::set_threads(2);
+    let outcome = alone.and_then(|alone| same_bits(&alone, base));
+    log.check(&format!("{dtype} on cpu, one thread against two"), outcome);
+}
+
+/// NaN and infinities come through as in doubles.
+fn specials(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
+    let (case, cpu) = (&subject.case, Device::cpu());
+    for special in SPECIALS {
+        let Some(hosts) = super::with_specials(subject, hosts, special) else { return };
+        let outcome = run(case, &hosts, Layout::Contiguous, &cpu).and_then(|got| {
+            let want = run(case, &widen(case, &hosts), Layout::Contiguous, &cpu)?;
+            got.iter().zip(&want).try_for_each(|(got, want)| compare_specials(got, want))
+        });
+        log.check(&format!("{dtype} on cpu with {special:?}"), outcome);
+    }
+}
+
+/// Compares all outputs.
+pub fn compare_all(
+    got: &[Host],
+    want: &[Host],
+    class: Tolerance,
+    against: Against,
+    dtype: DType,
+) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} outputs, expected {}", got.len(), want.len()));
+    }
+    got.iter().zip(want).enumerate().try_for_each(|(i, (got, want))| {
+        compare(got, want, class, against, dtype).map_err(|text| match i {
+            0 => text,
+            _ => format!("output {i}: {text}"),
+        })
+    })
+}

@@ -1,0 +1,201 @@
+//! The GPU's part: results against the CPU, layouts, gradients, and proof that a GPU did the work.
+
+use std::collections::BTreeSet;
+
+use wootz::gpu::GpuOptions;
+use wootz::{Array, DType, Device};
+
+use super::cpu::compare_all;
+use super::data::Host;
+use super::layouts::{Layout, constant_along_broadcast};
+use super::tolerance::{Against, compare_specials};
+use super::{
+    Log, SPECIALS, Subject, draw, follows_dtype, gradients, guarded, place, run, same_bits,
+    with_specials,
+};
+
+/// The devices of the GPU part, all of one adapter.
+pub struct Devices {
+    /// As shipped.
+    pub plain: Device,
+    /// With runtime checks compiled into the kernels.
+    pub checked: Device,
+    /// That refuses bindings above 64 KiB.
+    pub small: Device,
+}
+
+impl Devices {
+    /// Opens them. Without a GPU the reason is returned.
+    pub fn open() -> Result<Devices, String> {
+        let text = |error: wootz::Error| error.to_string();
+        let best = Device::gpu().map_err(text)?;
+        let index = best.as_gpu().map_or(0, |gpu| gpu.summary().index);
+        let open = |options: GpuOptions| Device::gpu_with(index, &options).map_err(text);
+        let devices = Devices {
+            plain: open(GpuOptions::default())?,
+            checked: open(GpuOptions { checked: true, ..Default::default() })?,
+            small: open(GpuOptions { max_binding_bytes: Some(65_536), ..Default::default() })?,
+        };
+        for device in [&devices.plain, &devices.checked, &devices.small] {
+            device.as_gpu().unwrap().trace_kernels(true);
+        }
+        Ok(devices)
+    }
+}
+
+/// Where an operation's work was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Work {
+    /// Only metadata changed.
+    View,
+    /// A kernel of its own ran.
+    Kernel,
+    /// Other operations' kernels ran.
+    Composed,
+    /// The bytes went through the host.
+    Host,
+}
+
+/// Checks one case in all its dtypes; also tells where the work was done.
+pub fn check(subject: &Subject, devices: &Devices) -> (Log, Option<Work>) {
+    let mut log = Log::new(subject);
+    let mut work = None;
+    for (number, &dtype) in subject.case.dtypes.iter().enumerate() {
+        if dtype != DType::F64 {
+            let done = in_dtype(subject, number, dtype, devices, &mut log);
+            work = work.max(done);
+        }
+    }
+    (log, work)
+}
+
+fn in_dtype(
+    subject: &Subject,
+    number: usize,
+    dtype: DType,
+    devices: &Devices,
+    log: &mut Log,
+) -> Option<Work> {
+    let case = &subject.case;
+    let hosts = draw(subject, dtype);
+    // The CPU's part reports a case that does not run there.
+    let cpu = run(case, &hosts, Layout::Contiguous, &Device::cpu()).ok()?;
+    let (base, work) = match observed(subject, &hosts, &devices.plain) {
+        Ok(base) => base,
+        Err(message) => {
+            log.check(&format!("{dtype} on gpu"), Err(message));
+            return None;
+        }
+    };
+    let outcome = compare_all(&base, &cpu, case.tolerance, Against::Device, dtype);
+    log.check(&format!("{dtype} on gpu against cpu"), outcome);
+    // All layouts in the first dtype, one in each other: every variant is compiled for each.
+    let views = &Layout::VIEWS;
+    let views = if number == 0 { &views[..] } else { &views[number % 4..number % 4 + 1] };
+    for &layout in views {
+        let outcome = match layout {
+            Layout::Broadcast => {
+                let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
+                run(case, &constant, Layout::Contiguous, &devices.plain).and_then(|want| {
+                    same_bits(&run(case, &constant, layout, &devices.plain)?, &want)
+                })
+            }
+            _ => run(case, &hosts, layout, &devices.plain).and_then(|got| same_bits(&got, &base)),
+        };
+        log.check(&format!("{dtype} on gpu, {layout:?}"), outcome);
+    }
+    if number == 0 {
+        let outcome = run(case, &hosts, Layout::Contiguous, &devices.checked)
+            .and_then(|got| same_bits(&got, &base));
+        log.check(&format!("{dtype} on a checked gpu"), outcome);
+        let fits = |host: &Host| host.bytes.len() <= 32_768;
+        if hosts.iter().all(fits) && base.iter().all(fits) {
+            let outcome = run(case, &hosts, Layout::Contiguous, &devices.small)
+                .and_then(|got| same_bits(&got, &base));
+            log.check(&format!("{dtype} on a gpu with bindings of 64 KiB"), outcome);
+        }
+    }
+    if dtype.is_float() && follows_dtype(case) {
+        specials(subject, &hosts, dtype, devices, log);
+        gradients::check_dtype(subject, dtype, &hosts, &devices.plain, log);
+    }
+    Some(work)
+}
+
+/// Runs a case while watching the device: kernels must run, and nothing may come back before the
+/// results are read.
+fn observed(
+    subject: &Subject,
+    hosts: &[Host],
+    device: &Device,
+) -> Result<(Vec<Host>, Work), String> {
+    let gpu = device.as_gpu().unwrap();
+    let (outputs, names, before, after) = guarded(|| {
+        let inputs = place(hosts, Layout::Contiguous, device)?;
+        let before = gpu.counters();
+        let outputs = wootz::with_device(device, || (subject.case.call.0)(&inputs))?;
+        let names = operations(&outputs);
+        wootz::eval(&outputs)?;
+        let after = gpu.counters();
+        let outputs = outputs.iter().map(Host::read).collect::<wootz::Result<Vec<_>>>()?;
+        Ok((outputs, names, before, after))
+    })?;
+    let came_back = after.downloaded_bytes - before.downloaded_bytes;
+    let sent = after.uploaded_bytes - before.uploaded_bytes;
+    let empty = outputs.iter().all(|output| output.size() == 0);
+    let work = if came_back > 0 {
+        Work::Host
+    } else if names.values.is_empty() {
+        Work::View
+    } else if names.all.contains(subject.op) {
+        Work::Kernel
+    } else {
+        Work::Composed
+    };
+    if came_back > 0 {
+        return Err(format!("{came_back} bytes came back to the host before the result was read"));
+    }
+    if sent > 64 {
+        return Err(format!("{sent} bytes were sent to the device after the inputs"));
+    }
+    if work != Work::View && !empty && after.dispatches == before.dispatches {
+        return Err("no kernel ran on the device".into());
+    }
+    Ok((outputs, work))
+}
+
+/// Names of the operations behind arrays.
+struct Operations {
+    all: BTreeSet<&'static str>,
+    /// Without views.
+    values: BTreeSet<&'static str>,
+}
+
+fn operations(outputs: &[Array]) -> Operations {
+    let mut found = Operations { all: BTreeSet::new(), values: BTreeSet::new() };
+    let mut pending = outputs.to_vec();
+    // Graphs of cases are small, but shared nodes could be many times on a path.
+    let mut budget = 10_000;
+    while let (Some(array), true) = (pending.pop(), budget > 0) {
+        budget -= 1;
+        let Some((op, inputs)) = array.producer() else { continue };
+        found.all.insert(op.name());
+        if !op.is_view() {
+            found.values.insert(op.name());
+        }
+        pending.extend(inputs);
+    }
+    found
+}
+
+fn specials(subject: &Subject, hosts: &[Host], dtype: DType, devices: &Devices, log: &mut Log) {
+    let case = &subject.case;
+    for special in SPECIALS {
+        let Some(hosts) = with_specials(subject, hosts, special) else { return };
+        let Ok(want) = run(case, &hosts, Layout::Contiguous, &Device::cpu()) else { return };
+        let outcome = run(case, &hosts, Layout::Contiguous, &devices.plain).and_then(|got| {
+            got.iter().zip(&want).try_for_each(|(got, want)| compare_specials(got, want))
+        });
+        log.check(&format!("{dtype} on gpu with {special:?}"), outcome);
+    }
+}

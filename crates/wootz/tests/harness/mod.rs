@@ -1,0 +1,176 @@
+//! The harness: multiplies each operation's cases by layouts, dtypes and devices, and checks
+//! results, gradients, determinism and where the work was done.
+
+pub mod cpu;
+pub mod data;
+pub mod gpu;
+pub mod gradients;
+pub mod layouts;
+pub mod reference;
+pub mod report;
+pub mod tolerance;
+pub mod wgsl;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use data::{Host, Random};
+use layouts::Layout;
+use wootz::op::{Case, Entry};
+use wootz::{Array, DType, Device};
+
+/// A case to run, with whom it belongs to and what it should give.
+pub struct Subject {
+    pub op: &'static str,
+    pub case: Case,
+    pub reference: Option<reference::Function>,
+    /// Made by the harness from an operation's cases or for a reference.
+    pub extra: bool,
+}
+
+/// Every case of every operation, and those the harness adds.
+pub fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
+    let mut subjects = Vec::new();
+    for Entry { name, cases } in entries {
+        for case in cases {
+            let reference = reference::elementwise(name);
+            subjects.push(Subject { op: name, case, reference, extra: false });
+        }
+    }
+    for (op, case, function) in reference::cases() {
+        subjects.push(Subject { op, case, reference: Some(function), extra: true });
+    }
+    subjects
+}
+
+/// What is wrong, readable.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    pub op: &'static str,
+    pub place: String,
+    pub message: String,
+}
+
+/// Collects failures and counts checks of one operation.
+pub struct Log {
+    pub op: &'static str,
+    pub case: String,
+    pub checks: usize,
+    pub failures: Vec<Failure>,
+}
+
+impl Log {
+    pub fn new(subject: &Subject) -> Log {
+        let case = subject.case.label.clone();
+        Log { op: subject.op, case, checks: 0, failures: Vec::new() }
+    }
+
+    /// Notes one check's outcome.
+    pub fn check(&mut self, place: &str, outcome: Result<(), String>) -> bool {
+        self.checks += 1;
+        let good = outcome.is_ok();
+        if let Err(message) = outcome {
+            let place = format!("case '{}', {place}", self.case);
+            self.failures.push(Failure { op: self.op, place, message });
+        }
+        good
+    }
+}
+
+/// Random inputs of a case; the same for every device.
+pub fn draw(subject: &Subject, dtype: DType) -> Vec<Host> {
+    let mut random = Random::new(&format!("{}/{}/{dtype}", subject.op, subject.case.label));
+    subject.case.inputs.iter().map(|input| random.draw(input, dtype)).collect()
+}
+
+/// The inputs with those that follow the case's dtype as doubles.
+pub fn widen(case: &Case, hosts: &[Host]) -> Vec<Host> {
+    (case.inputs.iter().zip(hosts))
+        .map(|(input, host)| match input.dtype {
+            None => host.cast(DType::F64),
+            Some(_) => host.clone(),
+        })
+        .collect()
+}
+
+/// Whether the case can run in doubles: an argument follows its dtype.
+pub fn follows_dtype(case: &Case) -> bool {
+    case.inputs.iter().any(|input| input.dtype.is_none())
+}
+
+/// Calls the case with inputs in a layout and reads the results. Panics become errors.
+pub fn run(
+    case: &Case,
+    hosts: &[Host],
+    layout: Layout,
+    device: &Device,
+) -> Result<Vec<Host>, String> {
+    guarded(|| {
+        let inputs = place(hosts, layout, device)?;
+        let outputs = wootz::with_device(device, || (case.call.0)(&inputs))?;
+        wootz::eval(&outputs)?;
+        outputs.iter().map(Host::read).collect()
+    })
+}
+
+pub fn place(hosts: &[Host], layout: Layout, device: &Device) -> wootz::Result<Vec<Array>> {
+    hosts.iter().map(|host| layout.place(host, device)).collect()
+}
+
+/// Runs `body`; an error or a panic becomes a message.
+pub fn guarded<T>(body: impl FnOnce() -> wootz::Result<T>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
+            Err(format!("panicked: {}", text.unwrap_or_default()))
+        }
+    }
+}
+
+/// Whether two results have the same bits; one NaN is as good as another.
+pub fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
+    if got.len() != want.len() {
+        return Err(format!("{} outputs, expected {}", got.len(), want.len()));
+    }
+    for (g, w) in got.iter().zip(want) {
+        if (&g.shape, g.dtype) != (&w.shape, w.dtype) {
+            return Err(format!(
+                "{:?} of {}, expected {:?} of {}",
+                g.shape, g.dtype, w.shape, w.dtype
+            ));
+        }
+        let size = g.dtype.size();
+        let (gv, wv) = (g.to_f64(), w.to_f64());
+        for (i, (a, b)) in g.bytes.chunks(size).zip(w.bytes.chunks(size)).enumerate() {
+            if a != b && !(gv[i].is_nan() && wv[i].is_nan()) {
+                return Err(format!("element {i} is {:e}, expected the bits of {:e}", gv[i], wv[i]));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Inputs with NaN and infinities among them, where the case draws floats of its own dtype.
+pub fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64]) -> Option<Vec<Host>> {
+    let mut random = Random::new(&format!("specials/{}/{}", subject.op, subject.case.label));
+    let mut any = false;
+    let inputs = (subject.case.inputs.iter().zip(hosts))
+        .map(|(input, host)| {
+            if input.dtype.is_some() || !host.dtype.is_float() || host.size() == 0 {
+                return host.clone();
+            }
+            any = true;
+            let mut values = host.to_f64();
+            for &special in specials {
+                let place = random.next() as usize % values.len();
+                values[place] = special;
+            }
+            Host::from_f64(&host.shape, host.dtype, &values)
+        })
+        .collect();
+    any.then_some(inputs)
+}
+
+/// What is sprinkled over the inputs, one run each.
+pub const SPECIALS: [&[f64]; 2] = [&[f64::NAN], &[f64::INFINITY, f64::NEG_INFINITY]];

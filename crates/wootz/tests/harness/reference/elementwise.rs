@@ -1,0 +1,151 @@
+//! Elementwise functions, one scalar function a name.
+
+use wootz::DType;
+
+use super::{Function, Tensor};
+
+/// The reference of an elementwise operation.
+pub fn elementwise(name: &str) -> Option<Function> {
+    if let Some(f) = unary(name) {
+        return Some(Function::new(move |x, _| {
+            let data = x[0].data.iter().map(|&value| f(value)).collect();
+            vec![Tensor { shape: x[0].shape.clone(), data }]
+        }));
+    }
+    if let Some(f) = binary(name) {
+        return Some(Function::new(move |x, dtypes| {
+            let shape = broadcast(&x[0].shape, &x[1].shape);
+            let count = shape.iter().product();
+            let data = (0..count)
+                .map(|i| f(at(&x[0], &shape, i), at(&x[1], &shape, i), dtypes[0]))
+                .collect();
+            vec![Tensor { shape, data }]
+        }));
+    }
+    None
+}
+
+fn truth(value: bool) -> f64 {
+    value as u8 as f64
+}
+
+fn unary(name: &str) -> Option<fn(f64) -> f64> {
+    Some(match name {
+        "abs" => |x| x.abs(),
+        "arccos" => |x| x.acos(),
+        "arccosh" => |x| x.acosh(),
+        "arcsin" => |x| x.asin(),
+        "arcsinh" => |x| if x < 0.0 { -(-x).asinh() } else { x.asinh() },
+        "arctan" => |x| x.atan(),
+        "arctanh" => |x| x.atanh(),
+        "bitwise_invert" => |x| -x - 1.0,
+        "ceil" => |x| x.ceil(),
+        "cos" => |x| x.cos(),
+        "cosh" => |x| x.cosh(),
+        "degrees" => |x| x * (180.0 / std::f64::consts::PI),
+        "erf" => libm::erf,
+        "erfinv" => erfinv,
+        "exp" => |x| x.exp(),
+        "expm1" => |x| x.exp_m1(),
+        "floor" => |x| x.floor(),
+        "isfinite" => |x| truth(x.is_finite()),
+        "isinf" => |x| truth(x.is_infinite()),
+        "isnan" => |x| truth(x.is_nan()),
+        "isneginf" => |x| truth(x == f64::NEG_INFINITY),
+        "isposinf" => |x| truth(x == f64::INFINITY),
+        "log" => |x| x.ln(),
+        "log10" => |x| x.log10(),
+        "log1p" => |x| x.ln_1p(),
+        "log2" => |x| x.log2(),
+        "logical_not" => |x| truth(x == 0.0),
+        "negative" => |x| -x,
+        "radians" => |x| x * (std::f64::consts::PI / 180.0),
+        "reciprocal" => |x| 1.0 / x,
+        "rint" | "round" => |x| x.round_ties_even(),
+        "rsqrt" => |x| 1.0 / x.sqrt(),
+        "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
+        "sign" => |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
+        "sin" => |x| x.sin(),
+        "sinh" => |x| x.sinh(),
+        "sqrt" => |x| x.sqrt(),
+        "square" => |x| x * x,
+        "tan" => |x| x.tan(),
+        "tanh" => |x| x.tanh(),
+        _ => return None,
+    })
+}
+
+/// By Newton's method on `erf`.
+fn erfinv(y: f64) -> f64 {
+    let mut x = 0.0;
+    for _ in 0..60 {
+        let slope = 2.0 / std::f64::consts::PI.sqrt() * (-x * x as f64).exp();
+        x -= ((libm::erf(x) - y) / slope).clamp(-0.5, 0.5);
+    }
+    x
+}
+
+fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
+    Some(match name {
+        "add" => |a, b, d| if d == DType::Bool { truth(a + b != 0.0) } else { a + b },
+        "arctan2" => |a, b, _| a.atan2(b),
+        "bitwise_and" => |a, b, _| (a as i64 & b as i64) as f64,
+        "bitwise_or" => |a, b, _| (a as i64 | b as i64) as f64,
+        "bitwise_xor" => |a, b, _| (a as i64 ^ b as i64) as f64,
+        "divide" => |a, b, _| a / b,
+        "equal" => |a, b, _| truth(a == b),
+        "floor_divide" => |a, b, d| match d.is_float() {
+            true => (a / b).floor(),
+            false => if b == 0.0 { 0.0 } else { (a / b).trunc() },
+        },
+        "greater" => |a, b, _| truth(a > b),
+        "greater_equal" => |a, b, _| truth(a >= b),
+        "left_shift" => |a, b, _| a * 2f64.powf(b),
+        "less" => |a, b, _| truth(a < b),
+        "less_equal" => |a, b, _| truth(a <= b),
+        "logaddexp" => |a, b, _| {
+            let top = a.max(b);
+            top + ((a - top).exp() + (b - top).exp()).ln()
+        },
+        "logical_and" => |a, b, _| truth(a != 0.0 && b != 0.0),
+        "logical_or" => |a, b, _| truth(a != 0.0 || b != 0.0),
+        "maximum" => |a, b, _| if a > b { a } else { b },
+        "minimum" => |a, b, _| if a < b { a } else { b },
+        "multiply" => |a, b, _| a * b,
+        "not_equal" => |a, b, _| truth(a != b),
+        "power" => |a, b, _| a.powf(b),
+        "remainder" => |a, b, _| a - b * (a / b).floor(),
+        "right_shift" => |a, b, _| (a / 2f64.powf(b)).floor(),
+        "subtract" => |a, b, _| a - b,
+        _ => return None,
+    })
+}
+
+pub fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
+    let rank = a.len().max(b.len());
+    let length = |shape: &[usize], axis: usize| {
+        (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis])
+    };
+    (0..rank)
+        .map(|axis| match (length(a, axis), length(b, axis)) {
+            (1, other) => other,
+            (own, _) => own,
+        })
+        .collect()
+}
+
+/// The element of `x` under element `i` of an array of the broadcast shape.
+pub fn at(x: &Tensor, shape: &[usize], i: usize) -> f64 {
+    let (mut rest, mut flat, mut stride) = (i, 0, 1);
+    for axis in (0..shape.len()).rev() {
+        let index = rest % shape[axis];
+        rest /= shape[axis];
+        if let Some(own) = (axis + x.shape.len()).checked_sub(shape.len()) {
+            if x.shape[own] != 1 {
+                flat += index * stride;
+            }
+            stride *= x.shape[own];
+        }
+    }
+    x.data[flat]
+}

@@ -1,0 +1,152 @@
+//! How close is close: one table by class and dtype, and the comparison that uses it.
+
+use wootz::DType;
+use wootz::op::Tolerance;
+
+use super::data::Host;
+
+/// What is compared decides how much of a class's figure is granted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Against {
+    /// Doubles, computed from the same rounded inputs.
+    Double,
+    /// The same dtype on another device.
+    Device,
+    /// A gradient, which passes through several operations.
+    Gradient,
+}
+
+/// The relative error granted, in units of the dtype's rounding error.
+fn units(class: Tolerance, dtype: DType) -> f64 {
+    let narrow = matches!(dtype, DType::F16 | DType::BF16);
+    match class {
+        Tolerance::Exact => 0.0,
+        // A narrow result is a wide one rounded; a wide one may be off by some of its own.
+        Tolerance::Elementwise => if narrow { 2.0 } else { 16.0 },
+        Tolerance::Reduction => if narrow { 3.0 } else { 64.0 },
+        Tolerance::Contraction => if narrow { 4.0 } else { 64.0 },
+        Tolerance::Because(factor, _) => factor * units(Tolerance::Elementwise, dtype),
+    }
+}
+
+/// Half the distance between neighbours at 1.
+pub fn rounding(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::EPSILON / 2.0,
+        DType::F32 => f32::EPSILON as f64 / 2.0,
+        DType::F16 => 2f64.powi(-11),
+        DType::BF16 => 2f64.powi(-8),
+        _ => 0.0,
+    }
+}
+
+/// Compares what came out with what should have. The error says where and how far.
+pub fn compare(
+    got: &Host,
+    want: &Host,
+    class: Tolerance,
+    against: Against,
+    dtype: DType,
+) -> Result<(), String> {
+    if got.shape != want.shape {
+        return Err(format!("shape {:?}, expected {:?}", got.shape, want.shape));
+    }
+    let same_kind = got.dtype == want.dtype || (got.dtype.is_float() && want.dtype == DType::F64);
+    if !same_kind {
+        return Err(format!("dtype {}, expected {}", got.dtype, want.dtype));
+    }
+    let (g, w) = (got.to_f64(), want.to_f64());
+    if !got.dtype.is_float() {
+        let place = got
+            .bytes
+            .chunks(got.dtype.size())
+            .zip(want.bytes.chunks(got.dtype.size()))
+            .position(|(a, b)| a != b);
+        return match place {
+            Some(i) => Err(format!("element {i} is {}, expected {}", g[i], w[i])),
+            None => Ok(()),
+        };
+    }
+    // A result cannot be better than its own dtype, nor than the arithmetic's.
+    let coarse = if rounding(got.dtype) > rounding(dtype) { got.dtype } else { dtype };
+    let exact_of_double = class == Tolerance::Exact && got.dtype != want.dtype;
+    let mut relative = match class {
+        Tolerance::Exact if exact_of_double => 1.01 * rounding(got.dtype),
+        class => units(class, coarse) * rounding(coarse),
+    };
+    if against == Against::Gradient {
+        relative = 4.0 * relative.max(units(Tolerance::Reduction, coarse) * rounding(coarse));
+    }
+    // Sums cancel, so their error is relative to the largest element; functions have a floor.
+    let largest = w.iter().filter(|x| x.is_finite()).fold(0.0, |m: f64, x| m.max(x.abs()));
+    let floor = match (class, against) {
+        (Tolerance::Exact, Against::Double | Against::Device) => 0.0,
+        (Tolerance::Elementwise, Against::Double | Against::Device) => largest.min(0.05),
+        _ => largest,
+    };
+    let limit = largest_finite(got.dtype);
+    let mut worst: Option<(f64, usize)> = None;
+    for (i, (&a, &b)) in g.iter().zip(&w).enumerate() {
+        let same = a == b || (a.is_nan() && b.is_nan());
+        // A double may be finite where the dtype overflows.
+        let overflow = a.is_infinite() && a.signum() == b.signum() && b.abs() >= 0.99 * limit;
+        if same || overflow {
+            continue;
+        }
+        let error = if a.is_finite() && b.is_finite() {
+            (a - b).abs() / (b.abs() + floor).max(smallest(got.dtype))
+        } else {
+            f64::INFINITY
+        };
+        if error > relative && worst.is_none_or(|(w, _)| error > w) {
+            worst = Some((error, i));
+        }
+    }
+    match worst {
+        Some((error, i)) => Err(format!(
+            "element {i} is {:e}, expected {:e}: relative error {error:.3e} exceeds {relative:.3e}",
+            g[i], w[i]
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Compares which elements are NaN or infinite, and the others loosely.
+pub fn compare_specials(got: &Host, want: &Host) -> Result<(), String> {
+    if got.shape != want.shape {
+        return Err(format!("shape {:?}, expected {:?}", got.shape, want.shape));
+    }
+    let kind = |x: f64| match x {
+        x if x.is_nan() => "NaN",
+        x if x == f64::INFINITY => "inf",
+        x if x == f64::NEG_INFINITY => "-inf",
+        _ => "finite",
+    };
+    for (i, (a, b)) in got.to_f64().into_iter().zip(want.to_f64()).enumerate() {
+        let (a_kind, b_kind) = (kind(a), kind(b));
+        let overflow = b.abs() >= 0.99 * largest_finite(got.dtype) && a.is_infinite();
+        let far = a_kind == "finite" && b_kind == "finite" && (a - b).abs() > 0.1 * (1.0 + b.abs());
+        if (a_kind != b_kind && !overflow) || far {
+            return Err(format!("element {i} is {a}, expected {b}"));
+        }
+    }
+    Ok(())
+}
+
+fn largest_finite(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::BF16 => half::bf16::MAX.to_f64(),
+        DType::F32 => f32::MAX as f64,
+        _ => f64::MAX,
+    }
+}
+
+/// Below this, numbers lose digits or are flushed to zero by GPUs.
+fn smallest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 2f64.powi(-14),
+        DType::F64 => f64::MIN_POSITIVE,
+        _ => f32::MIN_POSITIVE as f64,
+    }
+}
