@@ -14,6 +14,9 @@ use crate::eval::{Argument, Program, StepKind};
 /// Scalar functions that WGSL lacks or leaves imprecise.
 pub const MATH: &str = include_str!("snippets/math.wgsl");
 
+/// Integer functions for any width: `$T` stands for the type, `$U` for the unsigned one.
+const INTEGERS: &str = include_str!("snippets/integers.wgsl");
+
 const WORKGROUP: usize = 64;
 /// Parameters that every device takes.
 const MAX_WORDS: usize = super::MAX_PARAMS;
@@ -191,6 +194,7 @@ impl Generator<'_> {
     /// One WGSL function per distinct kernel and class.
     fn kernels(&self, text: &mut String) {
         let mut written: Vec<String> = Vec::new();
+        let mut types: SmallVec<[&str; 4]> = SmallVec::new();
         for step in &self.program.steps {
             let StepKind::Kernel(kernel) = step.kind else { continue };
             let class =
@@ -199,6 +203,12 @@ impl Generator<'_> {
             let name = format!("k_{}_{value}", kernel.name);
             if written.contains(&name) {
                 continue;
+            }
+            // Only for types in use: a device may lack those of 64 bits.
+            if value != "f32" && !types.contains(&value) {
+                let unsigned = if value.ends_with("64") { "u64" } else { "u32" };
+                text.push_str(&INTEGERS.replace("$T", value).replace("$U", unsigned));
+                types.push(value);
             }
             let parameters: Vec<String> = (step.arguments.iter().zip(["a", "b", "c"]))
                 .map(|(argument, name)| {
@@ -212,6 +222,7 @@ impl Generator<'_> {
                 true => ("u32", format!("select(0u, 1u, {expression})")),
                 false => (value, expression.to_string()),
             };
+            let expression = expression.replace("$T", value);
             let parameters = parameters.join(", ");
             let _ =
                 writeln!(text, "fn {name}({parameters}) -> {result} {{ return {expression}; }}");

@@ -1,65 +1,145 @@
 //! The functions that rows of the elementwise tables are written in, for both float types and for
 //! all integer types.
 
-use super::math;
+use super::math::{self, double};
 
-/// Floats. Called as `Real::exp(x)`, because the inherent methods are not vectorised.
-pub(crate) trait Real: Copy + PartialOrd {
-    const ZERO: Self;
-    const ONE: Self;
-    fn exp(self) -> Self;
-    fn sqrt(self) -> Self;
+/// Declares [`Real`] and implements it for `f32` by `math` and for `f64` by `math::double`.
+macro_rules! reals {
+    ($($one:ident),*; $($two:ident),*) => {
+        /// Floats. Called as `Real::exp(x)`, because the inherent methods are not vectorised.
+        pub(crate) trait Real: Copy + PartialOrd {
+            $(fn $one(self) -> Self;)*
+            $(fn $two(self, other: Self) -> Self;)*
+            /// The sign as a number; 0 for NaN.
+            fn sign(self) -> Self;
+            /// The remainder with the sign of the divisor.
+            fn modulo(self, divisor: Self) -> Self;
+            /// The larger number, or NaN.
+            fn maximum(self, other: Self) -> Self;
+            /// The smaller number, or NaN.
+            fn minimum(self, other: Self) -> Self;
+        }
+        reals!(@for f32, math, [$($one),*], [$($two),*]);
+        reals!(@for f64, double, [$($one),*], [$($two),*]);
+    };
+    (@for $type:ty, $functions:ident, [$($one:ident),*], [$($two:ident),*]) => {
+        impl Real for $type {
+            $(
+                #[inline(always)]
+                fn $one(self) -> $type {
+                    $functions::$one(self)
+                }
+            )*
+            $(
+                #[inline(always)]
+                fn $two(self, other: $type) -> $type {
+                    $functions::$two(self, other)
+                }
+            )*
+            #[inline(always)]
+            fn sign(self) -> $type {
+                let positive = if self > 0.0 { 1.0 } else { 0.0 };
+                if self < 0.0 { -1.0 } else { positive }
+            }
+            #[inline(always)]
+            fn modulo(self, divisor: $type) -> $type {
+                let remainder = self % divisor;
+                if remainder != 0.0 && (remainder < 0.0) != (divisor < 0.0) {
+                    remainder + divisor
+                } else {
+                    remainder
+                }
+            }
+            #[inline(always)]
+            fn maximum(self, other: $type) -> $type {
+                if self > other || self.is_nan() { self } else { other }
+            }
+            #[inline(always)]
+            fn minimum(self, other: $type) -> $type {
+                if self < other || self.is_nan() { self } else { other }
+            }
+        }
+    };
 }
 
-impl Real for f32 {
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
-    #[inline(always)]
-    fn exp(self) -> f32 {
-        math::exp(self)
-    }
-    #[inline(always)]
-    fn sqrt(self) -> f32 {
-        f32::sqrt(self)
-    }
-}
-
-impl Real for f64 {
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
-    #[inline(always)]
-    fn exp(self) -> f64 {
-        f64::exp(self)
-    }
-    #[inline(always)]
-    fn sqrt(self) -> f64 {
-        f64::sqrt(self)
-    }
-}
+reals!(exp, expm1, log, log2, log10, log1p, sqrt, rsqrt, sigmoid, tanh, sinh, cosh, sin, cos, tan,
+    arcsin, arccos, arctan, arcsinh, arccosh, arctanh, erf, erfinv, floor, ceil, round, trunc;
+    power, arctan2, logaddexp);
 
 /// Integers; everything wraps.
 pub(crate) trait Integer: Copy + PartialOrd {
-    const ZERO: Self;
-    /// The remainder with the sign of the divisor; 0 if the divisor is 0.
+    /// The quotient rounded down; 0 if the divisor is 0.
+    fn floor_divide(self, divisor: Self) -> Self;
+    /// The remainder with the sign of the divisor; the dividend if the divisor is 0.
     fn modulo(self, divisor: Self) -> Self;
+    /// Power by squaring; 0 for a negative exponent.
+    fn power(self, exponent: Self) -> Self;
+    /// The magnitude; that of the smallest number wraps.
+    fn magnitude(self) -> Self;
+    /// -1, 0 or 1.
+    fn sign(self) -> Self;
+    /// Shifted by the low bits of `places`.
+    fn shift_left(self, places: Self) -> Self;
+    /// Shifted by the low bits of `places`, keeping the sign.
+    fn shift_right(self, places: Self) -> Self;
 }
 
 macro_rules! integers {
     ($($type:ty),*) => {$(
+        // Some comparisons with zero are void for the unsigned types.
+        #[allow(unused_comparisons)]
         impl Integer for $type {
-            const ZERO: $type = 0;
             #[inline(always)]
-            fn modulo(self, divisor: $type) -> $type {
+            fn floor_divide(self, divisor: $type) -> $type {
                 if divisor == 0 {
                     return 0;
                 }
+                let quotient = self.wrapping_div(divisor);
+                let down = self.wrapping_rem(divisor) != 0 && (self < 0) != (divisor < 0);
+                quotient.wrapping_sub(down as $type)
+            }
+            #[inline(always)]
+            fn modulo(self, divisor: $type) -> $type {
+                if divisor == 0 {
+                    return self;
+                }
                 let remainder = self.wrapping_rem(divisor);
-                #[allow(unused_comparisons)]
                 if remainder != 0 && (remainder < 0) != (divisor < 0) {
                     remainder.wrapping_add(divisor)
                 } else {
                     remainder
                 }
+            }
+            #[inline(always)]
+            fn power(self, exponent: $type) -> $type {
+                if exponent < 0 {
+                    return 0;
+                }
+                let (mut base, mut exponent, mut result) = (self, exponent, 1 as $type);
+                while exponent > 0 {
+                    if exponent & 1 == 1 {
+                        result = result.wrapping_mul(base);
+                    }
+                    base = base.wrapping_mul(base);
+                    exponent >>= 1;
+                }
+                result
+            }
+            #[inline(always)]
+            fn magnitude(self) -> $type {
+                if self < 0 { self.wrapping_neg() } else { self }
+            }
+            #[inline(always)]
+            fn sign(self) -> $type {
+                ((self > 0) as $type).wrapping_sub((self < 0) as $type)
+            }
+            #[inline(always)]
+            fn shift_left(self, places: $type) -> $type {
+                self.wrapping_shl(places as u32)
+            }
+            #[inline(always)]
+            fn shift_right(self, places: $type) -> $type {
+                self.wrapping_shr(places as u32)
             }
         }
     )*};

@@ -1,4 +1,4 @@
-// Elementwise mathematics for f32 and 32-bit integers, where WGSL's built-ins are missing, loosely
+// Elementwise mathematics for f32, where WGSL's built-ins are missing, loosely
 // specified or undefined at the edges. Drivers may reorder floats and assume there is no NaN, so
 // every edge is decided on bits, no step depends on the order of a sum, and sums that must be
 // exact are made of parts with few bits.
@@ -414,40 +414,32 @@ fn wz_acos(x: f32) -> f32 {
     return select(y, 3.14159265 - y, wz_signbit(x));
 }
 
-// Integer powers wrap; a negative exponent gives 0.
-fn wz_ipow_u32(x: u32, y: u32) -> u32 {
-    var base = x;
-    var e = y;
-    var r = 1u;
-    while e != 0u {
-        if (e & 1u) != 0u { r = r * base; }
-        base = base * base;
-        e = e >> 1u;
-    }
-    return r;
+// A number whose order is that of the floats; both zeros are 0. Not for NaN.
+fn wz_order(x: f32) -> i32 {
+    let b = bitcast<i32>(x);
+    return select(b, -(b & 0x7fffffff), b < 0);
 }
 
-fn wz_ipow_i32(x: i32, y: i32) -> i32 {
-    if y < 0 { return 0; }
-    return bitcast<i32>(wz_ipow_u32(bitcast<u32>(x), bitcast<u32>(y)));
+fn wz_less(a: f32, b: f32) -> bool {
+    return !wz_isnan(a) && !wz_isnan(b) && wz_order(a) < wz_order(b);
 }
 
-// Quotient rounded down and remainder with the sign of the divisor. For a zero divisor the
-// quotient is the dividend and the remainder 0, as WGSL defines for integers.
-fn wz_floordiv_u32(a: u32, b: u32) -> u32 { return a / b; }
-fn wz_remainder_u32(a: u32, b: u32) -> u32 { return a % b; }
-
-fn wz_remainder_i32(a: i32, b: i32) -> i32 {
-    let r = a % b;
-    return select(r, r + b, r != 0 && (r < 0) != (b < 0));
+fn wz_less_equal(a: f32, b: f32) -> bool {
+    return !wz_isnan(a) && !wz_isnan(b) && wz_order(a) <= wz_order(b);
 }
 
-fn wz_floordiv_i32(a: i32, b: i32) -> i32 {
-    let q = a / b;
-    return select(q, q - 1, a % b != 0 && (a < 0) != (b < 0));
+fn wz_equal(a: f32, b: f32) -> bool {
+    return !wz_isnan(a) && !wz_isnan(b) && wz_order(a) == wz_order(b);
 }
 
-fn wz_floordiv_f32(a: f32, b: f32) -> f32 { return floor(a / b); }
+// NaN if either is; of two zeros the second.
+fn wz_maximum(a: f32, b: f32) -> f32 { return select(b, a, wz_isnan(a) || wz_less(b, a)); }
+fn wz_minimum(a: f32, b: f32) -> f32 { return select(b, a, wz_isnan(a) || wz_less(a, b)); }
+
+// -1, 0 or 1; 0 for NaN.
+fn wz_sign(x: f32) -> f32 {
+    return select(select(1.0, -1.0, wz_signbit(x)), 0.0, wz_isnan(x) || wz_iszero(x));
+}
 
 // Exact for every quotient: long division on the mantissas, one bit of the quotient a step.
 fn wz_remainder_f32(a: f32, b: f32) -> f32 {

@@ -1,14 +1,48 @@
-//! Comparisons, which give bools.
+//! Comparisons, which give bools. A comparison with NaN is false, but for `not_equal`.
 
 use super::{Vjp, binary_rows};
-#[allow(unused_imports)]
-use crate::ops::*;
 
 binary_rows! {
     /// Elementwise `a == b`.
-    equal { accepts: Any, output: Bool, range: -2.0..2.0,
+    pub equal { accepts: Any, output: Bool, range: -2.0..2.0,
+        example: [1.0f32, f32::NAN], [1.0f32, f32::NAN] => bool [true, false],
         float: |a, b| a == b,
         int: |a, b| a == b,
-        wgsl: { any: "(a == b)" },
+        wgsl: { float: "wz_equal(a, b)", int: "(a == b)" },
+        vjp: Vjp::Zero }
+    /// Elementwise `a > b`.
+    pub greater { accepts: Any, output: Bool, range: -2.0..2.0,
+        example: [1.0f32, 3.0], [1.0f32, 2.0] => bool [false, true],
+        float: |a, b| a > b,
+        int: |a, b| a > b,
+        wgsl: { float: "wz_less(b, a)", int: "(a > b)" },
+        vjp: Vjp::Zero }
+    /// Elementwise `a >= b`.
+    pub greater_equal { accepts: Any, output: Bool, range: -2.0..2.0,
+        example: [1.0f32, 1.0], [1.0f32, 2.0] => bool [true, false],
+        float: |a, b| a >= b,
+        int: |a, b| a >= b,
+        wgsl: { float: "wz_less_equal(b, a)", int: "(a >= b)" },
+        vjp: Vjp::Zero }
+    /// Elementwise `a < b`.
+    pub less { accepts: Any, output: Bool, range: -2.0..2.0,
+        example: [1.0f32, 1.0], [1.0f32, 2.0] => bool [false, true],
+        float: |a, b| a < b,
+        int: |a, b| a < b,
+        wgsl: { float: "wz_less(a, b)", int: "(a < b)" },
+        vjp: Vjp::Zero }
+    /// Elementwise `a <= b`.
+    pub less_equal { accepts: Any, output: Bool, range: -2.0..2.0,
+        example: [1.0f32, 3.0], [1.0f32, 2.0] => bool [true, false],
+        float: |a, b| a <= b,
+        int: |a, b| a <= b,
+        wgsl: { float: "wz_less_equal(a, b)", int: "(a <= b)" },
+        vjp: Vjp::Zero }
+    /// Elementwise `a != b`.
+    pub not_equal { accepts: Any, output: Bool, range: -2.0..2.0,
+        example: [1.0f32, f32::NAN], [1.0f32, f32::NAN] => bool [false, true],
+        float: |a, b| a != b,
+        int: |a, b| a != b,
+        wgsl: { float: "(!wz_equal(a, b))", int: "(a != b)" },
         vjp: Vjp::Zero }
 }

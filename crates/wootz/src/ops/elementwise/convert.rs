@@ -23,9 +23,14 @@ pub(crate) fn entries() -> Vec<Entry> {
     let copy = Case::new("", &[&[3, 5]], |x| Ok(vec![copy(&x[0])?]))
         .dtypes(crate::op::EVERY)
         .tolerance(Tolerance::Exact);
+    let stopped = Case::new("", &[&[3, 5]], |x| Ok(vec![stop_gradient(&x[0])?]))
+        .dtypes(crate::op::EVERY)
+        .tolerance(Tolerance::Exact)
+        .gradient(Gradient::Zero);
     vec![
         Entry { name: "astype", cases: casts.collect() },
         Entry { name: "copy", cases: vec![copy] },
+        Entry { name: "stop_gradient", cases: vec![stopped] },
     ]
 }
 
@@ -42,6 +47,13 @@ pub fn astype(x: &Array, dtype: DType) -> Result<Array> {
         return Ok(x.clone());
     }
     Array::apply(AsType { dtype }, &[x])
+}
+
+impl Array {
+    /// The function [`astype`].
+    pub fn astype(&self, dtype: DType) -> Result<Array> {
+        astype(self, dtype)
+    }
 }
 
 /// A row-major copy with memory of its own.
@@ -106,6 +118,37 @@ pub fn zeros_like(x: &Array) -> Result<Array> {
 /// ```
 pub fn ones_like(x: &Array) -> Result<Array> {
     fill(x.shape(), Scalar::Int(1), x.dtype(), x.device())
+}
+
+/// An array of the shape, dtype and device of `x`, filled with one value.
+///
+/// ```
+/// let x = wootz::Array::new([1, 2])?;
+/// assert_eq!(wootz::full_like(&x, 7)?.to_vec::<i32>()?, [7, 7]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn full_like(x: &Array, value: impl Into<Arg>) -> Result<Array> {
+    match value.into() {
+        Arg::Scalar(value) => fill(x.shape(), value, x.dtype(), x.device()),
+        Arg::Array(values) => {
+            let values = to_device(&astype(&values, x.dtype())?, x.device())?;
+            copy(&crate::ops::broadcast_to(&values, x.shape())?)
+        }
+    }
+}
+
+/// The same values, through which no gradient flows.
+///
+/// ```
+/// use wootz::{Array, grad, stop_gradient};
+/// let x = Array::scalar(3.0, wootz::DType::F32)?;
+/// let dx = grad(|x| x[0].multiply(&stop_gradient(&x[0])?))(&[x])?;
+/// assert_eq!(dx[0].item::<f32>()?, 3.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn stop_gradient(x: impl Into<Arg>) -> Result<Array> {
+    let [x] = super::resolve("stop_gradient", [x.into()])?;
+    Array::apply(StopGradient, &[&x])
 }
 
 /// A scalar on `device`.
@@ -263,6 +306,37 @@ impl Op for Identity {
     ) -> Result<Vec<Option<Array>>> {
         let gradient = cotangents[0].as_ref().map(|g| sum_to_shape(g, inputs[0].shape()));
         Ok(vec![gradient.transpose()?])
+    }
+}
+
+/// The same value, a constant for gradients.
+#[derive(Debug)]
+struct StopGradient;
+
+impl Op for StopGradient {
+    fn name(&self) -> &'static str {
+        "stop_gradient"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 1)?;
+        Ok(Metas::from_elem(inputs[0].clone(), 1))
+    }
+
+    fn is_view(&self) -> bool {
+        true
+    }
+
+    fn cpu(&self, _: &mut CpuCall<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
+        Ok(vec![None])
     }
 }
 

@@ -2,19 +2,33 @@
 //! CPU and for the GPU, the derivative and the range its cases draw from; everything else follows.
 
 mod binary;
+mod classify;
 mod compare;
 mod convert;
+mod integer;
+mod logic;
+mod rounding;
+mod ternary;
+#[cfg(test)]
+mod tests;
+mod trigonometry;
 mod unary;
 
 use std::ops::Range;
 
 pub use binary::*;
+pub use classify::*;
 pub use compare::*;
 pub use convert::*;
+pub use integer::*;
+pub use logic::*;
+pub use rounding::*;
 use smallvec::SmallVec;
+pub use ternary::*;
+pub use trigonometry::*;
 pub use unary::*;
 
-use crate::array::{Arg, Array, DType, Meta, Shape, broadcast_shapes};
+use crate::array::{Arg, Array, DType, Meta, Scalar, Shape, broadcast_shapes};
 use crate::cpu::CpuCall;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -55,6 +69,10 @@ pub(crate) enum Accepts {
     Numeric,
     /// Integers and bool.
     Integers,
+    /// Integers; bools become `uint8`.
+    Shift,
+    /// Truth values: every type becomes `bool`.
+    AsBool,
 }
 
 /// The dtype of the result.
@@ -138,7 +156,8 @@ impl Op for RowOp {
         let first = inputs.len() - gradients.len();
         let mut all = vec![None; first];
         for (input, gradient) in inputs[first..].iter().zip(gradients) {
-            all.push(Some(sum_to_shape(&gradient, input.shape())?));
+            let gradient = sum_to_shape(&gradient, input.shape())?;
+            all.push(Some(astype(&gradient, input.dtype())?));
         }
         Ok(all)
     }
@@ -166,6 +185,8 @@ impl Accepts {
             Accepts::Any => true,
             Accepts::Numeric => dtype != DType::Bool,
             Accepts::Integers => !dtype.is_float(),
+            Accepts::Shift => dtype.is_integer(),
+            Accepts::AsBool => dtype == DType::Bool,
         }
     }
 
@@ -175,12 +196,19 @@ impl Accepts {
             Accepts::Any => "any type",
             Accepts::Numeric => "a numeric type",
             Accepts::Integers => "an integer or bool type",
+            Accepts::Shift => "an integer type",
+            Accepts::AsBool => "bool",
         }
     }
 
     /// The dtype that inputs of `dtype` are converted to first.
     fn convert(self, dtype: DType) -> DType {
-        if self == Accepts::AsFloat { dtype.to_float() } else { dtype }
+        match self {
+            Accepts::AsFloat => dtype.to_float(),
+            Accepts::Shift if dtype == DType::Bool => DType::U8,
+            Accepts::AsBool => DType::Bool,
+            _ => dtype,
+        }
     }
 
     /// Dtypes that cases run in.
@@ -190,14 +218,31 @@ impl Accepts {
             Accepts::Any => crate::op::EVERY,
             Accepts::Numeric => &crate::op::EVERY[1..],
             Accepts::Integers => &crate::op::EVERY[..9],
+            Accepts::Shift => crate::op::INTEGERS,
+            Accepts::AsBool => &crate::op::EVERY[..1],
         }
     }
 }
 
+/// Every row.
+pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
+    let tables = [
+        unary::ROWS,
+        trigonometry::ROWS,
+        rounding::ROWS,
+        classify::ROWS,
+        binary::ROWS,
+        integer::ROWS,
+        compare::ROWS,
+        logic::ROWS,
+        ternary::ROWS,
+    ];
+    tables.into_iter().flatten()
+}
+
 /// The entries of all rows.
 pub(crate) fn entries() -> Vec<Entry> {
-    let tables = [unary::ROWS, binary::ROWS, compare::ROWS];
-    let mut entries: Vec<Entry> = tables.into_iter().flatten().map(row_entry).collect();
+    let mut entries: Vec<Entry> = rows().map(row_entry).collect();
     entries.extend(convert::entries());
     entries
 }
@@ -206,7 +251,8 @@ pub(crate) fn entries() -> Vec<Entry> {
 fn row_entry(row: &'static Row) -> Entry {
     let shapes: &[&[&[usize]]] = match row.arguments.len() {
         2 => &[&[&[3, 5]], &[&[1025]], &[&[]]],
-        _ => &[&[&[3, 5], &[3, 5]], &[&[2, 1, 4], &[3, 1]], &[&[1025], &[]]],
+        3 => &[&[&[3, 5], &[3, 5]], &[&[2, 1, 4], &[3, 1]], &[&[1025], &[]]],
+        _ => &[&[&[3, 5], &[3, 5], &[3, 5]], &[&[2, 1], &[3, 1, 4], &[4]], &[&[1025], &[], &[1]]],
     };
     let cases = shapes.iter().map(move |shapes| {
         let gradient = match row.vjp {
@@ -214,33 +260,36 @@ fn row_entry(row: &'static Row) -> Entry {
             Vjp::Zero => Gradient::Zero,
             Vjp::None(_) => Gradient::None,
         };
-        Case::new(format!("{shapes:?}"), shapes, move |inputs| {
+        let case = Case::new(format!("{shapes:?}"), shapes, move |inputs| {
             let inputs: Vec<&Array> = inputs.iter().collect();
             Ok(vec![Array::apply(RowOp(row), &inputs)?])
         })
         .range(row.range.clone())
         .dtypes(row.accepts.case_dtypes())
-        .gradient(gradient)
+        .gradient(gradient);
+        // The first of three inputs is a condition.
+        if shapes.len() == 3 { case.fixed(0, DType::Bool, 0.0..2.0) } else { case }
     });
     Entry { name: row.kernel.name, cases: cases.collect() }
 }
 
 /// Applies a unary row.
 pub(crate) fn apply_unary(row: &'static Row, x: Arg) -> Result<Array> {
-    let [x] = resolve([x])?;
+    let [x] = resolve(row.kernel.name, [x])?;
     let x = astype(&x, row.accepts.convert(x.dtype()))?;
     Array::apply(RowOp(row), &[&x])
 }
 
 /// Applies a binary row: weak scalars resolved, dtypes promoted.
 pub(crate) fn apply_binary(row: &'static Row, a: Arg, b: Arg) -> Result<Array> {
-    let [a, b] = resolve([a, b])?;
+    let [a, b] = resolve(row.kernel.name, [a, b])?;
     let dtype = row.accepts.convert(DType::promote(a.dtype(), b.dtype()));
     Array::apply(RowOp(row), &[&astype(&a, dtype)?, &astype(&b, dtype)?])
 }
 
-/// Turns weak scalars into arrays of the dtype they take beside the other arguments.
-pub(crate) fn resolve<const N: usize>(arguments: [Arg; N]) -> Result<[Array; N]> {
+/// Turns weak scalars into arrays of the dtype they take beside the other arguments. An integer that
+/// this dtype cannot hold is an error.
+pub(crate) fn resolve<const N: usize>(op: &'static str, arguments: [Arg; N]) -> Result<[Array; N]> {
     let arrays =
         || arguments.iter().filter_map(|a| if let Arg::Array(a) = a { Some(a) } else { None });
     let beside = arrays().map(Array::dtype).reduce(DType::promote).or_else(|| {
@@ -257,13 +306,32 @@ pub(crate) fn resolve<const N: usize>(arguments: [Arg; N]) -> Result<[Array; N]>
             Arg::Array(array) => array.clone(),
             Arg::Scalar(scalar) => {
                 let dtype = scalar.dtype_beside(beside.unwrap_or(scalar.default_dtype()));
+                if !fits(*scalar, dtype) {
+                    let expected = format!("a value that {dtype} can hold");
+                    return Err(Error::argument(op, "scalar", expected, scalar.as_i64()));
+                }
                 constant(*scalar, dtype, &device)?
             }
         });
     }
     let count = resolved.len();
     <[Array; N]>::try_from(resolved.into_vec())
-        .map_err(|_| Error::argument("resolve", "arguments", N, count))
+        .map_err(|_| Error::argument(op, "arguments", N, count))
+}
+
+/// Whether an integer keeps its value in an integer dtype.
+fn fits(scalar: Scalar, dtype: DType) -> bool {
+    let Scalar::Int(value) = scalar else { return true };
+    match dtype {
+        DType::U8 => u8::try_from(value).is_ok(),
+        DType::U16 => u16::try_from(value).is_ok(),
+        DType::U32 => u32::try_from(value).is_ok(),
+        DType::U64 => value >= 0,
+        DType::I8 => i8::try_from(value).is_ok(),
+        DType::I16 => i16::try_from(value).is_ok(),
+        DType::I32 => i32::try_from(value).is_ok(),
+        _ => true,
+    }
 }
 
 /// Sums a gradient over the axes along which an input of `shape` was broadcast.
@@ -284,7 +352,8 @@ pub(crate) fn sum_to_shape(gradient: &Array, shape: &[usize]) -> Result<Array> {
 macro_rules! unary_rows {
     ($(
         $(#[$doc:meta])*
-        $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
+        $vis:vis $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
+            $(example: $x:tt => $type:ident $y:tt,)?
             $(float: |$f:ident| $float:expr,)? $(int: |$i:ident| $int:expr,)?
             wgsl: { $($class:ident : $wgsl:literal),* },
             vjp: $vjp:expr }
@@ -292,44 +361,29 @@ macro_rules! unary_rows {
         $crate::ops::elementwise::index_of!($($name),*);
         $(
             $(#[$doc])*
-            pub fn $name(x: impl Into<$crate::array::Arg>) -> $crate::error::Result<$crate::array::Array> {
+            $(
+                #[doc = concat!("\n```\nlet x = wootz::Array::new(", stringify!($x), ")?;\n",
+                    "let y = wootz::", stringify!($name), "(&x)?;\n",
+                    "assert_eq!(y.to_vec::<", stringify!($type), ">()?, ", stringify!($y), ");\n",
+                    "# Ok::<(), wootz::Error>(())\n```")]
+            )?
+            $vis fn $name(x: impl Into<$crate::array::Arg>) -> $crate::error::Result<$crate::array::Array> {
                 $crate::ops::elementwise::apply_unary(&ROWS[Index::$name as usize], x.into())
             }
         )*
         impl $crate::array::Array {
             $(
-                $(#[$doc])*
-                pub fn $name(&self) -> $crate::error::Result<$crate::array::Array> {
+                #[doc = concat!("The function [`", stringify!($name), "`](crate::", stringify!($name), ").")]
+                #[allow(dead_code)]
+                $vis fn $name(&self) -> $crate::error::Result<$crate::array::Array> {
                     $name(self)
                 }
             )*
         }
-        /// The rows of this table.
-        pub(crate) static ROWS: &[$crate::ops::elementwise::Row] = &[
-            $(
-                $crate::ops::elementwise::Row {
-                    kernel: $crate::op::ElementKernel {
-                        name: stringify!($name),
-                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output,
-                            [$($f => $float)?], [$($i => $int)?]),
-                        wgsl: |class| match class {
-                            $($crate::ops::elementwise::class!($class) => Some($wgsl),)*
-                            #[allow(unreachable_patterns)]
-                            _ => None,
-                        },
-                        boolean: matches!(
-                            $crate::ops::elementwise::Output::$output,
-                            $crate::ops::elementwise::Output::Bool
-                        ),
-                    },
-                    accepts: $crate::ops::elementwise::Accepts::$accepts,
-                    output: $crate::ops::elementwise::Output::$output,
-                    vjp: $vjp,
-                    range: $range,
-                    arguments: &["x", "output"],
-                },
-            )*
-        ];
+        $crate::ops::elementwise::table! { ["x", "output"]; $(
+            $name { $accepts, $output, $range, [$($f => $float)?], [$($i => $int)?],
+                { $($class : $wgsl),* }, $vjp }
+        )* }
     };
 }
 pub(crate) use unary_rows;
@@ -338,7 +392,8 @@ pub(crate) use unary_rows;
 macro_rules! binary_rows {
     ($(
         $(#[$doc:meta])*
-        $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
+        $vis:vis $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
+            $(example: $a:tt, $b:tt => $type:ident $y:tt,)?
             $(float: |$fa:ident, $fb:ident| $float:expr,)? $(int: |$ia:ident, $ib:ident| $int:expr,)?
             wgsl: { $($class:ident : $wgsl:literal),* },
             vjp: $vjp:expr }
@@ -346,21 +401,53 @@ macro_rules! binary_rows {
         $crate::ops::elementwise::index_of!($($name),*);
         $(
             $(#[$doc])*
-            pub fn $name(
+            $(
+                #[doc = concat!("\n```\nlet a = wootz::Array::new(", stringify!($a), ")?;\n",
+                    "let b = wootz::Array::new(", stringify!($b), ")?;\n",
+                    "let y = wootz::", stringify!($name), "(&a, &b)?;\n",
+                    "assert_eq!(y.to_vec::<", stringify!($type), ">()?, ", stringify!($y), ");\n",
+                    "# Ok::<(), wootz::Error>(())\n```")]
+            )?
+            $vis fn $name(
                 a: impl Into<$crate::array::Arg>,
                 b: impl Into<$crate::array::Arg>,
             ) -> $crate::error::Result<$crate::array::Array> {
                 $crate::ops::elementwise::apply_binary(&ROWS[Index::$name as usize], a.into(), b.into())
             }
         )*
+        impl $crate::array::Array {
+            $(
+                #[doc = concat!("The function [`", stringify!($name), "`](crate::", stringify!($name), ").")]
+                #[allow(dead_code)]
+                $vis fn $name(
+                    &self,
+                    b: impl Into<$crate::array::Arg>,
+                ) -> $crate::error::Result<$crate::array::Array> {
+                    $name(self, b)
+                }
+            )*
+        }
+        $crate::ops::elementwise::table! { ["a", "b", "output"]; $(
+            $name { $accepts, $output, $range, [$($fa, $fb => $float)?], [$($ia, $ib => $int)?],
+                { $($class : $wgsl),* }, $vjp }
+        )* }
+    };
+}
+pub(crate) use binary_rows;
+
+/// The static rows of a table.
+macro_rules! table {
+    ($arguments:expr; $(
+        $name:ident { $accepts:ident, $output:ident, $range:expr, $float:tt, $int:tt,
+            { $($class:ident : $wgsl:literal),* }, $vjp:expr }
+    )*) => {
         /// The rows of this table.
         pub(crate) static ROWS: &[$crate::ops::elementwise::Row] = &[
             $(
                 $crate::ops::elementwise::Row {
                     kernel: $crate::op::ElementKernel {
                         name: stringify!($name),
-                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output,
-                            [$($fa, $fb => $float)?], [$($ia, $ib => $int)?]),
+                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output, $float, $int),
                         wgsl: |class| match class {
                             $($crate::ops::elementwise::class!($class) => Some($wgsl),)*
                             #[allow(unreachable_patterns)]
@@ -375,13 +462,13 @@ macro_rules! binary_rows {
                     output: $crate::ops::elementwise::Output::$output,
                     vjp: $vjp,
                     range: $range,
-                    arguments: &["a", "b", "output"],
+                    arguments: &$arguments,
                 },
             )*
         ];
     };
 }
-pub(crate) use binary_rows;
+pub(crate) use table;
 
 /// Names for the places of a table's rows, distinct from the functions of the same names.
 macro_rules! index_of {

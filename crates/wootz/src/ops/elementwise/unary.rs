@@ -1,22 +1,117 @@
-//! Functions of one array.
+//! Functions of one array: signs, exponentials, logarithms, roots.
 
 use super::{Vjp, unary_rows};
 use crate::ops::*;
 
 unary_rows! {
+    /// Elementwise magnitude; that of the smallest integer wraps.
+    pub abs { accepts: Any, output: Same, range: 0.5..3.0,
+        example: [-1.5f32, 2.0] => f32 [1.5, 2.0],
+        float: |x| x.abs(),
+        int: |x| Integer::magnitude(x),
+        wgsl: { float: "abs(a)", signed: "abs(a)", unsigned: "a" },
+        vjp: Vjp::Rule(|x, _, g| Ok(vec![multiply(g, sign(&x[0])?)?])) }
+    /// Elementwise error function.
+    pub erf { accepts: AsFloat, output: Same, range: -3.0..3.0,
+        example: [0.0f32, 9.0] => f32 [0.0, 1.0],
+        float: |x| Real::erf(x),
+        wgsl: { float: "wz_erf(a)" },
+        vjp: Vjp::Rule(|x, _, g| {
+            let bell = exp(negative(square(&x[0])?)?)?;
+            Ok(vec![multiply(g, multiply(bell, std::f64::consts::FRAC_2_SQRT_PI)?)?])
+        }) }
+    /// Elementwise inverse of [`erf`]; infinite at ±1 and NaN beyond.
+    pub erfinv { accepts: AsFloat, output: Same, range: -0.9..0.9,
+        example: [0.0f32, 1.0] => f32 [0.0, f32::INFINITY],
+        float: |x| Real::erfinv(x),
+        wgsl: { float: "wz_erfinv(a)" },
+        vjp: Vjp::Rule(|_, y, g| {
+            let slope = multiply(exp(square(y)?)?, 1.0 / std::f64::consts::FRAC_2_SQRT_PI)?;
+            Ok(vec![multiply(g, slope)?])
+        }) }
     /// Elementwise `e^x`.
-    exp { accepts: AsFloat, output: Same, range: -3.0..3.0,
+    pub exp { accepts: AsFloat, output: Same, range: -3.0..3.0,
+        example: [0.0f32, f32::NEG_INFINITY] => f32 [1.0, 0.0],
         float: |x| Real::exp(x),
         wgsl: { float: "wz_exp(a)" },
         vjp: Vjp::Rule(|_, y, g| Ok(vec![multiply(g, y)?])) }
-    /// Elementwise `-x`.
-    negative { accepts: Numeric, output: Same, range: -3.0..3.0,
+    /// Elementwise `e^x - 1`, accurate near zero.
+    pub expm1 { accepts: AsFloat, output: Same, range: -3.0..3.0,
+        example: [0.0f32, 1e-10] => f32 [0.0, 1e-10],
+        float: |x| Real::expm1(x),
+        wgsl: { float: "wz_expm1(a)" },
+        vjp: Vjp::Rule(|_, y, g| Ok(vec![multiply(g, add(y, 1)?)?])) }
+    /// Elementwise natural logarithm.
+    pub log { accepts: AsFloat, output: Same, range: 0.1..5.0,
+        example: [1.0f32, 0.0] => f32 [0.0, f32::NEG_INFINITY],
+        float: |x| Real::log(x),
+        wgsl: { float: "wz_log(a)" },
+        vjp: Vjp::Rule(|x, _, g| Ok(vec![divide(g, &x[0])?])) }
+    /// Elementwise logarithm to base 10.
+    pub log10 { accepts: AsFloat, output: Same, range: 0.1..5.0,
+        example: [1.0f32, 1000.0] => f32 [0.0, 3.0],
+        float: |x| Real::log10(x),
+        wgsl: { float: "wz_log10(a)" },
+        vjp: Vjp::Rule(|x, _, g| {
+            Ok(vec![multiply(divide(g, &x[0])?, std::f64::consts::LOG10_E)?])
+        }) }
+    /// Elementwise `log(1 + x)`, accurate near zero.
+    pub log1p { accepts: AsFloat, output: Same, range: -0.8..5.0,
+        example: [0.0f32, 1e-10] => f32 [0.0, 1e-10],
+        float: |x| Real::log1p(x),
+        wgsl: { float: "wz_log1p(a)" },
+        vjp: Vjp::Rule(|x, _, g| Ok(vec![divide(g, add(&x[0], 1)?)?])) }
+    /// Elementwise logarithm to base 2.
+    pub log2 { accepts: AsFloat, output: Same, range: 0.1..5.0,
+        example: [1.0f32, 8.0] => f32 [0.0, 3.0],
+        float: |x| Real::log2(x),
+        wgsl: { float: "wz_log2(a)" },
+        vjp: Vjp::Rule(|x, _, g| {
+            Ok(vec![multiply(divide(g, &x[0])?, std::f64::consts::LOG2_E)?])
+        }) }
+    /// Elementwise `-x`; unsigned integers wrap, bools are refused.
+    pub negative { accepts: Numeric, output: Same, range: -3.0..3.0,
+        example: [1.5f32, -2.0] => f32 [-1.5, 2.0],
         float: |x| -x,
         int: |x| x.wrapping_neg(),
-        wgsl: { float: "-a", signed: "-a", unsigned: "(~a + 1)" },
+        wgsl: { float: "-a", signed: "-a", unsigned: "(~a + $T(1))" },
         vjp: Vjp::Rule(|_, _, g| Ok(vec![negative(g)?])) }
+    /// Elementwise `1 / x`.
+    pub reciprocal { accepts: AsFloat, output: Same, range: 0.5..3.0,
+        example: [2.0f32, -4.0] => f32 [0.5, -0.25],
+        float: |x| 1.0 / x,
+        wgsl: { float: "(1.0 / a)" },
+        vjp: Vjp::Rule(|_, y, g| Ok(vec![negative(multiply(g, square(y)?)?)?])) }
+    /// Elementwise `1 / √x`.
+    pub rsqrt { accepts: AsFloat, output: Same, range: 0.5..3.0,
+        example: [4.0f32, 0.25] => f32 [0.5, 2.0],
+        float: |x| Real::rsqrt(x),
+        wgsl: { float: "(1.0 / sqrt(a))" },
+        vjp: Vjp::Rule(|x, y, g| {
+            Ok(vec![multiply(g, multiply(divide(y, &x[0])?, -0.5)?)?])
+        }) }
+    /// Elementwise logistic function, `1 / (1 + e^-x)`.
+    pub sigmoid { accepts: AsFloat, output: Same, range: -3.0..3.0,
+        example: [0.0f32, f32::INFINITY] => f32 [0.5, 1.0],
+        float: |x| Real::sigmoid(x),
+        wgsl: { float: "wz_sigmoid(a)" },
+        vjp: Vjp::Rule(|_, y, g| Ok(vec![multiply(g, multiply(y, subtract(1, y)?)?)?])) }
+    /// Elementwise sign: -1, 0 or 1; 0 for NaN.
+    pub sign { accepts: Any, output: Same, range: -3.0..3.0,
+        example: [-1.5f32, 0.0, 3.0] => f32 [-1.0, 0.0, 1.0],
+        float: |x| Real::sign(x),
+        int: |x| Integer::sign(x),
+        wgsl: { float: "wz_sign(a)", int: "wz_sign_$T(a)" },
+        vjp: Vjp::Zero }
+    /// Elementwise square root.
+    pub sqrt { accepts: AsFloat, output: Same, range: 0.5..3.0,
+        example: [4.0f32, 9.0] => f32 [2.0, 3.0],
+        float: |x| Real::sqrt(x),
+        wgsl: { float: "sqrt(a)" },
+        vjp: Vjp::Rule(|_, y, g| Ok(vec![divide(multiply(g, 0.5)?, y)?])) }
     /// Elementwise `x·x`.
-    square { accepts: Any, output: Same, range: -3.0..3.0,
+    pub square { accepts: Any, output: Same, range: -3.0..3.0,
+        example: [3.0f32, -2.0] => f32 [9.0, 4.0],
         float: |x| x * x,
         int: |x| x.wrapping_mul(x),
         wgsl: { any: "(a * a)" },

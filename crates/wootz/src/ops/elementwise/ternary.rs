@@ -1,0 +1,69 @@
+//! Choosing between two arrays.
+
+use bytemuck::Pod;
+
+use super::{Accepts, Output, Row, RowOp, Vjp, astype, resolve};
+use crate::array::{Arg, Array, Class, DType};
+use crate::cpu::simd::dispatch;
+use crate::error::Result;
+use crate::op::ElementKernel;
+
+/// Elementwise `a` where the condition is true (not zero), else `b`.
+///
+/// ```
+/// use wootz::{Array, where_};
+/// let y = where_(&Array::new([true, false])?, &Array::new([1.0f32, 2.0])?, -1)?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, -1.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+#[doc(alias = "where")]
+pub fn where_(condition: impl Into<Arg>, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Array> {
+    let condition = condition.into();
+    let [a, b] = resolve(ROWS[0].kernel.name, [a.into(), b.into()])?;
+    let [condition] = match condition {
+        // A bare truth value goes where the arrays are.
+        Arg::Scalar(value) => {
+            let beside = if a.rank() >= b.rank() { &a } else { &b };
+            [super::constant(value, DType::Bool, beside.device())?]
+        }
+        array => resolve(ROWS[0].kernel.name, [array])?,
+    };
+    let dtype = DType::promote(a.dtype(), b.dtype());
+    let condition = astype(&condition, DType::Bool)?;
+    Array::apply(RowOp(&ROWS[0]), &[&condition, &astype(&a, dtype)?, &astype(&b, dtype)?])
+}
+
+/// The rows of this table.
+pub(crate) static ROWS: &[Row] = &[Row {
+    kernel: ElementKernel {
+        name: "where",
+        // Only the width matters.
+        cpu: |class| {
+            Some(match class {
+                Class::U32 | Class::I32 | Class::F32 => choose::<u32>,
+                Class::U64 | Class::I64 | Class::F64 => choose::<u64>,
+            })
+        },
+        wgsl: |_| Some("select(c, b, a != 0u)"),
+        boolean: false,
+    },
+    accepts: Accepts::Any,
+    output: Output::Same,
+    vjp: Vjp::Rule(|x, _, g| Ok(vec![where_(&x[0], g, 0)?, where_(&x[0], 0, g)?])),
+    range: -3.0..3.0,
+    arguments: &["condition", "a", "b", "output"],
+}];
+
+fn choose<T: Pod>(args: &[&[u8]], out: &mut [u8]) {
+    let condition: &[u32] = bytemuck::cast_slice(args[0]);
+    let (a, b): (&[T], &[T]) = (bytemuck::cast_slice(args[1]), bytemuck::cast_slice(args[2]));
+    let out: &mut [T] = bytemuck::cast_slice_mut(out);
+    dispatch(
+        #[inline(always)]
+        || {
+            for (((out, condition), a), b) in out.iter_mut().zip(condition).zip(a).zip(b) {
+                *out = if *condition != 0 { *a } else { *b };
+            }
+        },
+    );
+}
