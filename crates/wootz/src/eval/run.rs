@@ -56,7 +56,7 @@ impl Runner<'_, '_> {
         let Some(work) = node.work() else { return Ok(()) };
         if work.op.is_view() {
             if let Some(buffer) = work.inputs[0].buffer() {
-                node.set_buffers(Buffers::from_elem(buffer.clone(), 1));
+                node.set_buffers(Buffers::from_elem(buffer.clone(), node.outputs.len()));
             }
             drop(work);
             forget(node);

@@ -142,3 +142,35 @@ pub fn convert(from: Class, to: DType, value: &str) -> String {
         _ => format!("{target}({value})"),
     }
 }
+
+/// Threads of a workgroup of [`word_main`].
+pub const WORD_MAIN_GROUP: usize = 256;
+
+/// An entry point that computes `function(i)` for every element below `count` of the output `out`
+/// (a [`word_writer`]), one thread per word.
+pub fn word_main(dtype: DType, count: &str, function: &str) -> String {
+    let per_word = per_word(dtype);
+    let mut body = String::new();
+    if per_word == 1 {
+        body.push_str(&format!("out_data[word] = {function}(first);\n"));
+    } else {
+        body.push_str("var bits = 0u;\n");
+        for lane in 0..per_word {
+            let (bits, shift) =
+                (narrow(dtype, &format!("{function}(first + {lane}u)")), 32 / per_word);
+            body.push_str(&format!(
+                "if (first + {lane}u < {count}) {{ bits |= {bits} << {}u; }}\n",
+                lane * shift
+            ));
+        }
+        body.push_str("out_data[word] = bits;\n");
+    }
+    format!(
+        "@compute @workgroup_size({WORD_MAIN_GROUP})\n\
+         fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,\n\
+         @builtin(local_invocation_index) lid: u32) {{\n\
+         let word = (wid.x + wid.y * groups.x) * {WORD_MAIN_GROUP}u + lid;\n\
+         let first = word * {per_word}u;\n\
+         if (first >= {count}) {{ return; }}\n{body}}}\n"
+    )
+}
