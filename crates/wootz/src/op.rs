@@ -95,9 +95,20 @@ pub enum Elementwise {
     Constant(u64),
 }
 
+/// Elements of a block; tiles are whole numbers of blocks.
+pub const BLOCK: usize = 64;
+
 /// Applies a function to whole tiles: arguments and result are slices of the step's class, as
-/// bytes aligned for it.
+/// bytes aligned for it. The result has a multiple of [`BLOCK`] elements; an argument of just one
+/// block is repeated, which is how constants and scalars come: see [`block`].
 pub type TileFn = fn(args: &[&[u8]], out: &mut [u8]);
+
+/// Block `index` of a tile function's argument.
+#[inline(always)]
+pub fn block<T>(argument: &[T], index: usize) -> &[T; BLOCK] {
+    let blocks = argument.as_chunks::<BLOCK>().0;
+    &blocks[if blocks.len() == 1 { 0 } else { index }]
+}
 
 /// A scalar function for all devices.
 #[derive(Debug)]

@@ -186,6 +186,13 @@ impl Array {
         Ok((0..count).map(|index| Array { node: node.clone(), index }).collect())
     }
 
+    /// A scalar computed by an operation without inputs.
+    pub(crate) fn scalar_node(op: Arc<dyn Op>, dtype: DType, device: &Device) -> Array {
+        let outputs = Metas::from_elem(Meta { layout: Layout::contiguous(&[]), dtype }, 1);
+        let work = Work { op, inputs: SmallVec::new() };
+        Array { node: Arc::new(Node::pending(device.clone(), outputs, work)), index: 0 }
+    }
+
     /// An array over data that is there already.
     pub(crate) fn from_buffer(device: &Device, meta: Meta, buffer: Arc<Buffer>) -> Array {
         Array { node: Arc::new(Node::leaf(device.clone(), meta, buffer)), index: 0 }

@@ -3,7 +3,7 @@
 use super::simd::dispatch;
 use super::tile::{cast, cast_mut};
 use crate::array::{Class, DType};
-use crate::op::TileFn;
+use crate::op::{BLOCK, TileFn, block};
 
 /// Floats become integers by truncation, integers wrap, anything but zero is true.
 trait Convert<T> {
@@ -45,8 +45,10 @@ wide_unsigned!(f32, f64);
 fn convert<A: bytemuck::Pod + Convert<B>, B: bytemuck::Pod>(args: &[&[u8]], out: &mut [u8]) {
     let (source, target) = (cast::<A>(args[0]), cast_mut::<B>(out));
     dispatch(|| {
-        for (target, source) in target.iter_mut().zip(source) {
-            *target = source.convert();
+        for (index, target) in target.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            for (target, source) in target.iter_mut().zip(block(source, index)) {
+                *target = source.convert();
+            }
         }
     });
 }
@@ -54,8 +56,10 @@ fn convert<A: bytemuck::Pod + Convert<B>, B: bytemuck::Pod>(args: &[&[u8]], out:
 fn truth<A: bytemuck::Pod + PartialEq + Default>(args: &[&[u8]], out: &mut [u8]) {
     let (source, target) = (cast::<A>(args[0]), cast_mut::<u32>(out));
     dispatch(|| {
-        for (target, source) in target.iter_mut().zip(source) {
-            *target = (*source != A::default()) as u32;
+        for (index, target) in target.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            for (target, source) in target.iter_mut().zip(block(source, index)) {
+                *target = (*source != A::default()) as u32;
+            }
         }
     });
 }

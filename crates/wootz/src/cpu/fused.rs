@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::tile::{self, TILE, Walk};
 use super::{CpuCall, threads};
-use crate::array::{Layout, collapse};
+use crate::array::{Class, DType, Layout, collapse};
 use crate::error::{Error, Result};
-use crate::eval::{Argument, Program, StepKind};
-use crate::op::TileFn;
+use crate::eval::{Argument, Program, Step, StepKind};
+use crate::op::{BLOCK, TileFn};
 
 /// Elements a thread takes at a time.
 const CHUNK: usize = 16 * TILE;
@@ -49,28 +49,36 @@ pub(crate) fn run(program: &Program, call: &mut CpuCall<'_>) -> Result<()> {
 /// Where an operand of a step is found.
 #[derive(Clone, Copy)]
 enum Source {
+    /// A tile.
     Register(usize),
-    /// An input whose elements can be read in place.
-    Direct(usize),
+    /// One block of a register, which stands for all: a constant or scalar.
+    Block(usize),
+    /// An input whose elements can be read in place, and the register to read it from where the
+    /// rest of the array is shorter than whole blocks.
+    Direct(usize, usize),
 }
 
 /// A program with its registers assigned.
 struct Plan<'a> {
     shape: &'a [usize],
     inputs: &'a [Option<Walk<'a>>],
-    /// Inputs that are loaded into a register, per tile or once per chunk.
-    loads: SmallVec<[(usize, usize, bool); 4]>,
-    constants: SmallVec<[(usize, u64, crate::array::Class); 4]>,
+    /// Inputs that are loaded into a register for every tile.
+    loads: SmallVec<[(usize, usize); 4]>,
+    /// Inputs that are read in place, with their registers.
+    direct: SmallVec<[(usize, usize); 4]>,
+    /// Inputs of one element, and constants: filled in once per chunk.
+    scalars: SmallVec<[(usize, usize); 4]>,
+    constants: SmallVec<[(usize, u64, Class); 4]>,
     steps: Vec<PlanStep>,
     registers: usize,
-    dtype: crate::array::DType,
+    dtype: DType,
 }
 
 struct PlanStep {
     function: Option<TileFn>,
     arguments: SmallVec<[(Source, usize); 3]>,
     register: usize,
-    dtype: crate::array::DType,
+    dtype: DType,
 }
 
 impl<'a> Plan<'a> {
@@ -83,24 +91,15 @@ impl<'a> Plan<'a> {
             shape,
             inputs,
             loads: SmallVec::new(),
+            direct: SmallVec::new(),
+            scalars: SmallVec::new(),
             constants: SmallVec::new(),
             steps: Vec::with_capacity(program.steps.len()),
             registers: 0,
             dtype: program.dtype(),
         };
-        let flat = |walk: &Walk<'_>| matches!((walk.strides, shape), ([1], [_]));
-        let mut input_sources: SmallVec<[Source; 4]> = SmallVec::new();
-        for (index, walk) in inputs.iter().enumerate() {
-            let direct = walk.as_ref().is_some_and(|walk| flat(walk) && tile::is_wide(walk.dtype));
-            input_sources.push(if direct {
-                Source::Direct(index)
-            } else {
-                let scalar = walk.as_ref().is_some_and(|w| w.strides.iter().all(|&s| s == 0));
-                plan.loads.push((index, plan.registers, scalar));
-                plan.registers += 1;
-                Source::Register(plan.registers - 1)
-            });
-        }
+        let input_sources: SmallVec<[Source; 4]> =
+            inputs.iter().enumerate().map(|(index, walk)| plan.place_input(index, walk)).collect();
         let mut last_use = vec![0usize; program.steps.len()];
         for (index, step) in program.steps.iter().enumerate() {
             for argument in &step.arguments {
@@ -110,56 +109,39 @@ impl<'a> Plan<'a> {
             }
         }
         let mut free: Vec<usize> = Vec::new();
-        let mut registers_of: Vec<usize> = Vec::with_capacity(program.steps.len());
+        let mut sources: Vec<Source> = Vec::with_capacity(program.steps.len());
         for (index, step) in program.steps.iter().enumerate() {
-            let register = match step.kind {
-                // Constants are filled once per chunk, so they keep their register.
-                StepKind::Constant(_) => None,
-                _ => free.pop(),
-            };
-            let register = register.unwrap_or_else(|| {
-                plan.registers += 1;
-                plan.registers - 1
+            // Constants are filled once per chunk, so they keep their register.
+            let constant = matches!(step.kind, StepKind::Constant(_));
+            let reused = if constant { None } else { free.pop() };
+            let register = reused.unwrap_or_else(|| plan.next_register());
+            sources.push(if constant {
+                Source::Block(register)
+            } else {
+                Source::Register(register)
             });
-            registers_of.push(register);
             if let StepKind::Constant(bits) = step.kind {
                 plan.constants.push((register, bits, step.dtype.class()));
                 if program.steps.len() > 1 {
                     continue;
                 }
             }
-            let sources = step.arguments.iter().map(|argument| {
+            let place = |argument: &Argument| {
                 let source = match *argument {
                     Argument::Input(input) => input_sources[input as usize],
-                    Argument::Step(step) => Source::Register(registers_of[step as usize]),
+                    Argument::Step(step) => sources[step as usize],
                 };
                 (source, program.argument_dtype(*argument).class().size())
-            });
-            let arguments: SmallVec<[(Source, usize); 3]> = sources.collect();
-            let function = match step.kind {
-                StepKind::Constant(_) => None,
-                StepKind::Cast => {
-                    let from = program.argument_dtype(step.arguments[0]);
-                    Some(super::cast::tile_fn(from.class(), step.dtype))
-                }
-                StepKind::Kernel(kernel) => {
-                    // The last argument decides: in `where` the first is the condition.
-                    let argument = step.arguments[step.arguments.len() - 1];
-                    let dtype = program.argument_dtype(argument);
-                    let function = (kernel.cpu)(dtype.class());
-                    Some(function.ok_or_else(|| {
-                        Error::dtype(kernel.name, "input", "a supported type", dtype)
-                    })?)
-                }
             };
+            let arguments = step.arguments.iter().map(place).collect();
+            let function = step_function(program, step)?;
             for (position, argument) in step.arguments.iter().enumerate() {
-                if let Argument::Step(used) = *argument {
-                    let constant =
-                        matches!(program.steps[used as usize].kind, StepKind::Constant(_));
-                    let repeated = step.arguments[..position].contains(argument);
-                    if last_use[used as usize] == index && !constant && !repeated {
-                        free.push(registers_of[used as usize]);
-                    }
+                if let Argument::Step(used) = *argument
+                    && let Source::Register(register) = sources[used as usize]
+                    && last_use[used as usize] == index
+                    && !step.arguments[..position].contains(argument)
+                {
+                    free.push(register);
                 }
             }
             plan.steps.push(PlanStep { function, arguments, register, dtype: step.dtype });
@@ -167,80 +149,154 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
+    fn next_register(&mut self) -> usize {
+        self.registers += 1;
+        self.registers - 1
+    }
+
+    /// Decides how an input is read.
+    fn place_input(&mut self, index: usize, walk: &Option<Walk<'_>>) -> Source {
+        let register = self.next_register();
+        match walk {
+            Some(walk) if walk.strides.iter().all(|&stride| stride == 0) => {
+                self.scalars.push((index, register));
+                Source::Block(register)
+            }
+            Some(walk) if walk.strides == [1] && tile::is_wide(walk.dtype) => {
+                self.direct.push((index, register));
+                Source::Direct(index, register)
+            }
+            _ => {
+                self.loads.push((index, register));
+                Source::Register(register)
+            }
+        }
+    }
+
     /// Computes the elements of one chunk of the output.
     fn run_chunk(&self, registers: &mut Vec<Vec<u64>>, start: usize, out: &mut [u8], size: usize) {
         while registers.len() < self.registers {
             registers.push(vec![0; TILE]);
         }
+        // A constant by itself fills tiles; elsewhere a block of it is enough.
+        let elements = if self.steps[0].function.is_none() { TILE } else { BLOCK };
         for &(register, bits, class) in &self.constants {
-            tile::fill(class, bits, bytemuck::cast_slice_mut(&mut registers[register]));
+            let tile: &mut [u8] = bytemuck::cast_slice_mut(&mut registers[register]);
+            tile::fill(class, bits, &mut tile[..elements * class.size()]);
         }
-        for &(input, register, scalar) in &self.loads {
-            if let (true, Some(walk)) = (scalar, &self.inputs[input]) {
-                let target = bytemuck::cast_slice_mut(&mut registers[register]);
-                // Without axes: one element for the whole tile, however short the array is.
-                walk.load(&[], 0, TILE, target);
+        for &(input, register) in &self.scalars {
+            if let Some(walk) = &self.inputs[input] {
+                walk.load(&[], 0, BLOCK, bytemuck::cast_slice_mut(&mut registers[register]));
             }
         }
-        let tiles = out.chunks_mut(TILE * size).enumerate();
-        for (index, out) in tiles {
+        for (index, out) in out.chunks_mut(TILE * size).enumerate() {
             let start = start + index * TILE;
             let count = out.len() / size;
-            for &(input, register, scalar) in &self.loads {
+            for &(input, register) in &self.loads {
                 let target = bytemuck::cast_slice_mut(&mut registers[register]);
                 match &self.inputs[input] {
-                    Some(walk) if !scalar => walk.load(self.shape, start, count, target),
-                    Some(_) => {}
+                    Some(walk) => walk.load(self.shape, start, count, target),
                     // The input gave its memory to the output: it is read from there.
                     None => tile::widen(self.dtype, out, target),
                 }
             }
+            // Kernels work on whole blocks: the end of an array is copied to where there are some.
+            let padded = !count.is_multiple_of(BLOCK);
+            if padded {
+                for &(input, register) in &self.direct {
+                    if let Some(walk) = &self.inputs[input] {
+                        let target = bytemuck::cast_slice_mut(&mut registers[register]);
+                        walk.load(self.shape, start, count, target);
+                    }
+                }
+            }
+            let tile = Tile { start, count, padded };
             for (position, step) in self.steps.iter().enumerate() {
-                self.run_step(registers, step, position + 1 == self.steps.len(), start, count, out);
+                let last = position + 1 == self.steps.len();
+                self.run_step(registers, step, &tile, last.then_some(&mut *out));
             }
         }
     }
 
+    /// Runs one step over a tile. The last step stores into `out`.
     #[inline]
     fn run_step(
         &self,
         registers: &mut [Vec<u64>],
         step: &PlanStep,
-        last: bool,
-        start: usize,
-        count: usize,
-        out: &mut [u8],
+        tile: &Tile,
+        out: Option<&mut [u8]>,
     ) {
+        let elements = tile.count.next_multiple_of(BLOCK);
         let width = step.dtype.class().size();
         // The register is taken out so that others can be read while it is written.
         let mut target = std::mem::take(&mut registers[step.register]);
-        {
-            let result: &mut [u8] = if last && tile::is_wide(step.dtype) {
-                &mut *out
-            } else {
-                &mut bytemuck::cast_slice_mut(&mut target)[..count * width]
-            };
-            if let Some(function) = step.function {
-                let arguments: SmallVec<[&[u8]; 3]> = (step.arguments.iter())
-                    .map(|&(source, width)| match source {
-                        Source::Register(register) => {
-                            &bytemuck::cast_slice::<u64, u8>(&registers[register])[..count * width]
-                        }
-                        Source::Direct(input) => {
-                            self.inputs[input].as_ref().map_or(&[][..], |walk| {
-                                &walk.bytes[(walk.offset + start) * width..][..count * width]
-                            })
-                        }
-                    })
-                    .collect();
-                function(&arguments, result);
-                tile::round(step.dtype, result);
+        let arguments: SmallVec<[&[u8]; 3]> = (step.arguments.iter())
+            .map(|&(source, width)| self.argument(registers, source, width, tile, elements))
+            .collect();
+        let register: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut target)[..elements * width];
+        match (step.function, out) {
+            (Some(function), Some(out)) if tile::is_wide(step.dtype) && !tile.padded => {
+                function(&arguments, out);
+            }
+            (function, out) => {
+                if let Some(function) = function {
+                    function(&arguments, register);
+                    tile::round(step.dtype, register);
+                }
+                if let Some(out) = out {
+                    tile::narrow(step.dtype, &register[..tile.count * width], out);
+                }
             }
         }
-        // A constant by itself has its value in the register; narrow results are stored from there.
-        if last && (step.function.is_none() || !tile::is_wide(step.dtype)) {
-            tile::narrow(step.dtype, &bytemuck::cast_slice(&target)[..count * width], out);
-        }
+        drop(arguments);
         registers[step.register] = target;
     }
+
+    #[inline]
+    fn argument<'r>(
+        &'r self,
+        registers: &'r [Vec<u64>],
+        source: Source,
+        width: usize,
+        tile: &Tile,
+        elements: usize,
+    ) -> &'r [u8] {
+        let register = |register: usize| bytemuck::cast_slice::<u64, u8>(&registers[register]);
+        match source {
+            Source::Block(block) => &register(block)[..BLOCK * width],
+            Source::Direct(input, _) if !tile.padded => match &self.inputs[input] {
+                Some(walk) => &walk.bytes[(walk.offset + tile.start) * width..][..elements * width],
+                None => &[],
+            },
+            Source::Register(place) | Source::Direct(_, place) => {
+                &register(place)[..elements * width]
+            }
+        }
+    }
+}
+
+/// The part of the output being computed.
+struct Tile {
+    start: usize,
+    count: usize,
+    /// Whether the last block is not whole.
+    padded: bool,
+}
+
+/// The function that computes a step; constants have none.
+fn step_function(program: &Program, step: &Step) -> Result<Option<TileFn>> {
+    Ok(match step.kind {
+        StepKind::Constant(_) => None,
+        StepKind::Cast => {
+            let from = program.argument_dtype(step.arguments[0]);
+            Some(super::cast::tile_fn(from.class(), step.dtype))
+        }
+        StepKind::Kernel(kernel) => {
+            // The last argument decides: in `where` the first is the condition.
+            let dtype = program.argument_dtype(step.arguments[step.arguments.len() - 1]);
+            let missing = || Error::dtype(kernel.name, "input", "a supported type", dtype);
+            Some((kernel.cpu)(dtype.class()).ok_or_else(missing)?)
+        }
+    })
 }

@@ -193,7 +193,8 @@ impl Walk<'_> {
         target: &mut [T::Wide],
     ) {
         // One element for all; the target may then be longer than the shape.
-        let Some(last) = shape.len().checked_sub(1).filter(|_| self.strides.iter().any(|&s| s != 0))
+        let Some(last) =
+            shape.len().checked_sub(1).filter(|_| self.strides.iter().any(|&s| s != 0))
         else {
             target.fill(source[self.offset].widen());
             return;

@@ -9,7 +9,7 @@ mod run;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, StepKind};
+pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, Step, StepKind};
 pub(crate) use run::read_bytes;
 
 use crate::array::Array;

@@ -34,9 +34,8 @@ fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
     let float = dtype.is_float() && follows_dtype(case);
     if float && dtype != DType::F64 {
         let wide = run(case, &widen(case, &hosts), Layout::Contiguous, &cpu);
-        let outcome = wide.and_then(|wide| {
-            compare_all(&base, &wide, case.tolerance, Against::Double, dtype)
-        });
+        let outcome =
+            wide.and_then(|wide| compare_all(&base, &wide, case.tolerance, Against::Double, dtype));
         log.check(&format!("{dtype} on cpu against float64"), outcome);
     }
     if let Some(reference) = &subject.reference {
@@ -58,9 +57,8 @@ fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
         let outcome = match layout {
             Layout::Broadcast => {
                 let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
-                run(case, &constant, Layout::Contiguous, &cpu).and_then(|want| {
-                    same_bits(&run(case, &constant, layout, &cpu)?, &want)
-                })
+                run(case, &constant, Layout::Contiguous, &cpu)
+                    .and_then(|want| same_bits(&run(case, &constant, layout, &cpu)?, &want))
             }
             _ => run(case, &hosts, layout, &cpu).and_then(|got| same_bits(&got, &base)),
         };

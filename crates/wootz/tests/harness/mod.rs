@@ -144,7 +144,10 @@ pub fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
         let (gv, wv) = (g.to_f64(), w.to_f64());
         for (i, (a, b)) in g.bytes.chunks(size).zip(w.bytes.chunks(size)).enumerate() {
             if a != b && !(gv[i].is_nan() && wv[i].is_nan()) {
-                return Err(format!("element {i} is {:e}, expected the bits of {:e}", gv[i], wv[i]));
+                return Err(format!(
+                    "element {i} is {:e}, expected the bits of {:e}",
+                    gv[i], wv[i]
+                ));
             }
         }
     }

@@ -22,9 +22,27 @@ fn units(class: Tolerance, dtype: DType) -> f64 {
     match class {
         Tolerance::Exact => 0.0,
         // A narrow result is a wide one rounded; a wide one may be off by some of its own.
-        Tolerance::Elementwise => if narrow { 2.0 } else { 16.0 },
-        Tolerance::Reduction => if narrow { 3.0 } else { 64.0 },
-        Tolerance::Contraction => if narrow { 4.0 } else { 64.0 },
+        Tolerance::Elementwise => {
+            if narrow {
+                2.0
+            } else {
+                16.0
+            }
+        }
+        Tolerance::Reduction => {
+            if narrow {
+                3.0
+            } else {
+                64.0
+            }
+        }
+        Tolerance::Contraction => {
+            if narrow {
+                4.0
+            } else {
+                64.0
+            }
+        }
         Tolerance::Because(factor, _) => factor * units(Tolerance::Elementwise, dtype),
     }
 }

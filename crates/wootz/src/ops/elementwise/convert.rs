@@ -156,6 +156,12 @@ pub(crate) fn constant(value: Scalar, dtype: DType, device: &Device) -> Result<A
     fill(&[], value, dtype, device)
 }
 
+/// A scalar beside arrays of `device`, whose dtypes are known to exist there.
+pub(crate) fn scalar(value: Scalar, dtype: DType, device: &Device) -> Array {
+    let op = Full { shape: crate::array::Shape::new(), bits: bits_of(value, dtype), dtype };
+    Array::scalar_node(Arc::new(op), dtype, device)
+}
+
 fn fill(shape: &[usize], value: Scalar, dtype: DType, device: &Device) -> Result<Array> {
     let op = Arc::new(Full { shape: shape.into(), bits: bits_of(value, dtype), dtype });
     Ok(Array::apply_on(op, &[], device)?.remove(0))

@@ -300,23 +300,19 @@ pub(crate) fn resolve<const N: usize>(op: &'static str, arguments: [Arg; N]) -> 
     });
     let device = arrays().find(|array| array.rank() > 0).or_else(|| arrays().next());
     let device = device.map_or_else(Device::default_device, |array| array.device().clone());
-    let mut resolved: SmallVec<[Array; 3]> = SmallVec::new();
+    let dtype_of = |scalar: Scalar| scalar.dtype_beside(beside.unwrap_or(scalar.default_dtype()));
     for argument in &arguments {
-        resolved.push(match argument {
-            Arg::Array(array) => array.clone(),
-            Arg::Scalar(scalar) => {
-                let dtype = scalar.dtype_beside(beside.unwrap_or(scalar.default_dtype()));
-                if !fits(*scalar, dtype) {
-                    let expected = format!("a value that {dtype} can hold");
-                    return Err(Error::argument(op, "scalar", expected, scalar.as_i64()));
-                }
-                constant(*scalar, dtype, &device)?
-            }
-        });
+        if let Arg::Scalar(scalar) = argument
+            && !fits(*scalar, dtype_of(*scalar))
+        {
+            let expected = format!("a value that {} can hold", dtype_of(*scalar));
+            return Err(Error::argument(op, "scalar", expected, scalar.as_i64()));
+        }
     }
-    let count = resolved.len();
-    <[Array; N]>::try_from(resolved.into_vec())
-        .map_err(|_| Error::argument(op, "arguments", N, count))
+    Ok(arguments.map(|argument| match argument {
+        Arg::Array(array) => array,
+        Arg::Scalar(scalar) => convert::scalar(scalar, dtype_of(scalar), &device),
+    }))
 }
 
 /// Whether an integer keeps its value in an integer dtype.
@@ -558,10 +554,13 @@ macro_rules! tile_loop {
                 #[inline(always)]
                 fn with_simd<S: pulp::Simd>(self, _: S) {
                     let Loop { $($argument,)+ out } = self;
-                    $(let $argument = &$argument[..out.len()];)+
-                    for i in 0..out.len() {
-                        $(let $argument = $argument[i];)+
-                        out[i] = $body;
+                    let blocks = out.as_chunks_mut::<{ $crate::op::BLOCK }>().0;
+                    for (index, out) in blocks.iter_mut().enumerate() {
+                        $(let $argument = $crate::op::block($argument, index);)+
+                        for i in 0..$crate::op::BLOCK {
+                            $(let $argument = $argument[i];)+
+                            out[i] = $body;
+                        }
                     }
                 }
             }

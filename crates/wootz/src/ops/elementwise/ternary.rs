@@ -6,7 +6,7 @@ use super::{Accepts, Output, Row, RowOp, Vjp, astype, resolve};
 use crate::array::{Arg, Array, Class, DType};
 use crate::cpu::simd::dispatch;
 use crate::error::Result;
-use crate::op::ElementKernel;
+use crate::op::{BLOCK, ElementKernel, block};
 
 /// Elementwise `a` where the condition is true (not zero), else `b`.
 ///
@@ -58,12 +58,12 @@ fn choose<T: Pod>(args: &[&[u8]], out: &mut [u8]) {
     let condition: &[u32] = bytemuck::cast_slice(args[0]);
     let (a, b): (&[T], &[T]) = (bytemuck::cast_slice(args[1]), bytemuck::cast_slice(args[2]));
     let out: &mut [T] = bytemuck::cast_slice_mut(out);
-    dispatch(
-        #[inline(always)]
-        || {
-            for (((out, condition), a), b) in out.iter_mut().zip(condition).zip(a).zip(b) {
-                *out = if *condition != 0 { *a } else { *b };
+    dispatch(|| {
+        for (index, out) in out.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            let (condition, a, b) = (block(condition, index), block(a, index), block(b, index));
+            for i in 0..BLOCK {
+                out[i] = if condition[i] != 0 { a[i] } else { b[i] };
             }
-        },
-    );
+        }
+    });
 }

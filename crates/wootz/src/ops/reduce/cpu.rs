@@ -60,7 +60,8 @@ fn reduce<T: Storage + Sync, K: Fold<T::Wide>>(
     let dtype = call.output_meta(0).dtype;
     let plan = Plan::new(&input.meta.layout, axes);
     let (size, blocks, chunk) = (dtype.size(), plan.blocks(), plan.chunk());
-    let part = Part::<T, K> { data: input.data, dtype: input.meta.dtype, plan: &plan, kind: PhantomData };
+    let part =
+        Part::<T, K> { data: input.data, dtype: input.meta.dtype, plan: &plan, kind: PhantomData };
     if blocks == 1 {
         let out = call.output::<u8>(0)?;
         threads::chunks_mut(out, chunk * size, |index, out| {
@@ -312,7 +313,10 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Column<'_, T, K, K:
                 let row: &[T::Wide] = if direct::<T>() && stride == 1 {
                     bytemuck::cast_slice(&part.data[from as usize..from as usize + run])
                 } else if stride == 1 {
-                    T::widen_slice(&part.data[from as usize..from as usize + run], &mut buffer[..run]);
+                    T::widen_slice(
+                        &part.data[from as usize..from as usize + run],
+                        &mut buffer[..run],
+                    );
                     &buffer[..run]
                 } else {
                     for (j, value) in buffer[..run].iter_mut().enumerate() {

@@ -117,7 +117,9 @@ fn nan_wins_and_infinities_are_ordered() -> Result<()> {
 fn every_layout_gives_the_same_bits() -> Result<()> {
     for shape in [[5000usize, 7, 3], [3, 9000, 5], [4, 3, 4100], [33, 2, 700]] {
         let x = on(&Device::cpu(), &shape)?;
-        for axes in [vec![0i64], vec![1], vec![2], vec![0, 2], vec![0, 1], vec![1, 2], vec![0, 1, 2]] {
+        for axes in
+            [vec![0i64], vec![1], vec![2], vec![0, 2], vec![0, 1], vec![1, 2], vec![0, 1, 2]]
+        {
             let expected = x.sum(&axes[..])?.to_vec::<f32>()?;
             for order in [[0i64, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]] {
                 let mut back = [0i64; 3];

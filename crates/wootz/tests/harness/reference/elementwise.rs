@@ -64,7 +64,15 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "rint" | "round" => |x| x.round_ties_even(),
         "rsqrt" => |x| 1.0 / x.sqrt(),
         "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
-        "sign" => |x| if x > 0.0 { 1.0 } else if x < 0.0 { -1.0 } else { x },
+        "sign" => |x| {
+            if x > 0.0 {
+                1.0
+            } else if x < 0.0 {
+                -1.0
+            } else {
+                x
+            }
+        },
         "sin" => |x| x.sin(),
         "sinh" => |x| x.sinh(),
         "sqrt" => |x| x.sqrt(),
@@ -96,7 +104,13 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "equal" => |a, b, _| truth(a == b),
         "floor_divide" => |a, b, d| match d.is_float() {
             true => (a / b).floor(),
-            false => if b == 0.0 { 0.0 } else { (a / b).trunc() },
+            false => {
+                if b == 0.0 {
+                    0.0
+                } else {
+                    (a / b).trunc()
+                }
+            }
         },
         "greater" => |a, b, _| truth(a > b),
         "greater_equal" => |a, b, _| truth(a >= b),
