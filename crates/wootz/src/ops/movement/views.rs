@@ -281,6 +281,14 @@ fn slice_layout(layout: &Layout, ranges: &[Range]) -> Layout {
 
 /// Puts a gradient back where the slice took its elements from.
 fn slice_gradient(gradient: &Array, x: &Array, ranges: &[Range]) -> Result<Array> {
-    let _ = (gradient, x, ranges);
-    Err(Error::NotDifferentiable { op: "slice", reason: "the scatter operation is missing" })
+    let range = |range: &Range| crate::ops::IndexRange {
+        start: range.start,
+        count: range.count,
+        step: range.step,
+    };
+    crate::ops::update_ranges(
+        &crate::ops::zeros_like(x)?,
+        gradient,
+        ranges.iter().map(range).collect(),
+    )
 }

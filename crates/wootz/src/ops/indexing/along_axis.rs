@@ -1,0 +1,691 @@
+//! Picking and putting one element per index along an axis: `take_along_axis`, its backward as an
+//! operation of its own, and `put_along_axis`.
+//!
+//! All indices are checked before anything is written. Updates of one element take effect in the
+//! order of their indices.
+
+use super::gather::broadcast_argument;
+use super::offsets::{by_index, check, check_index_dtype, place};
+use super::raw;
+use super::scatter::by_storage;
+use crate::array::{Array, DType, Meta, Shape, broadcast_shapes, normalize_axis};
+use crate::cpu::tile::Storage;
+use crate::cpu::{CpuCall, threads};
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::{Bind, GpuCall, Kernel, packed};
+use crate::op::{
+    Case, EVERY, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_dtype,
+    expect_inputs, expect_shape,
+};
+use crate::ops::{astype, equal, multiply, reshape, zeros_like};
+
+/// Cases of the operations along an axis.
+pub(super) fn entries() -> Vec<Entry> {
+    type Call = fn(&[Array]) -> Result<Array>;
+    let case = |label: &str, shapes: &[&[usize]], length: usize, index: DType, call: Call| {
+        Case::new(label, shapes, move |x| Ok(vec![call(x)?]))
+            .fixed(1, index, 0.0..length as f64)
+            .dtypes(EVERY)
+            .tolerance(Tolerance::Exact)
+    };
+    vec![
+        Entry {
+            name: "take_along_axis",
+            cases: vec![
+                case("last", &[&[5, 7], &[5, 3]], 7, DType::U32, |x| {
+                    take_along_axis(&x[0], &x[1], Some(-1))
+                }),
+                case("more than there are", &[&[2, 3], &[2, 1100]], 3, DType::I32, |x| {
+                    take_along_axis(&x[0], &x[1], Some(1))
+                }),
+                case("first, broadcast", &[&[4, 1, 3], &[2, 5, 1]], 4, DType::I64, |x| {
+                    take_along_axis(&x[0], &x[1], Some(0))
+                }),
+                case("flat", &[&[4, 3], &[6]], 12, DType::U8, |x| {
+                    take_along_axis(&x[0], &x[1], None)
+                }),
+            ],
+        },
+        Entry {
+            name: "take_along_axis_backward",
+            cases: vec![
+                case("last", &[&[5, 9], &[5, 9]], 4, DType::U32, |x| {
+                    take_along_axis_backward(&x[1], &x[0], -1, 4)
+                })
+                .dtypes(&EVERY[1..])
+                .tolerance(Tolerance::Reduction),
+                case("many", &[&[3, 1100, 2], &[3, 1100, 2]], 7, DType::I32, |x| {
+                    take_along_axis_backward(&x[1], &x[0], 1, 7)
+                })
+                .dtypes(&EVERY[1..])
+                .tolerance(Tolerance::Because(
+                    30.0,
+                    "1,100 indices of 7 elements: float16 and bfloat16 are rounded at every sum",
+                )),
+            ],
+        },
+        Entry {
+            name: "put_along_axis",
+            cases: vec![
+                case("last", &[&[5, 7], &[5, 3], &[5, 3]], 7, DType::U32, |x| {
+                    put_along_axis(&x[0], &x[1], &x[2], Some(-1))
+                }),
+                case("first, broadcast", &[&[4, 5, 3], &[6, 1, 3], &[3]], 4, DType::I16, |x| {
+                    put_along_axis(&x[0], &x[1], &x[2], Some(0))
+                }),
+                case("flat", &[&[4, 3], &[6], &[]], 12, DType::U8, |x| {
+                    put_along_axis(&x[0], &x[1], &x[2], None)
+                }),
+            ],
+        },
+    ]
+}
+
+/// For each index its element along `axis`: `y[i][j] = x[i][indices[i][j]]` for the last axis of
+/// a matrix. The other axes broadcast together; without an axis `x` is flattened. Negative indices
+/// count from the end.
+///
+/// ```
+/// use wootz::{Array, take_along_axis};
+/// let x = Array::new([[1, 2, 3], [4, 5, 6]])?;
+/// let y = take_along_axis(&x, &Array::new([[0, 0], [-1, 1]])?, Some(1))?;
+/// assert_eq!(y.to_vec::<i32>()?, [1, 1, 6, 5]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn take_along_axis(x: &Array, indices: &Array, axis: Option<i64>) -> Result<Array> {
+    const OP: &str = "take_along_axis";
+    let (x, axis) = flattened(OP, x, axis)?;
+    check_index_dtype(OP, "indices", indices.dtype())?;
+    let common = common_shape(OP, &x, indices, axis)?;
+    let length = x.shape()[axis];
+    if length == 0 && indices.size() > 0 {
+        let expected = "no indices into an axis of length 0";
+        return Err(Error::argument(OP, "indices", expected, format!("{}", indices.size())));
+    }
+    let mut shape = common.clone();
+    shape[axis] = length;
+    let x = broadcast_argument(OP, "x", &x, &shape)?.contiguous()?;
+    let indices = broadcast_argument(OP, "indices", indices, &common)?.contiguous()?;
+    Array::apply(TakeAlongAxis { axis: axis as i64 }, &[&x, &indices])
+}
+
+/// The gradient of [`take_along_axis`] with respect to an array of `length` elements along `axis`:
+/// zeros, with `dy` added where `indices` say. Gradients of repeated indices add up in their order.
+///
+/// ```
+/// use wootz::{Array, take_along_axis_backward};
+/// let indices = Array::new([[2, 0, 2]])?;
+/// let dx = take_along_axis_backward(&indices, &Array::new([[1, 2, 3]])?, -1, 4)?;
+/// assert_eq!(dx.to_vec::<i32>()?, [2, 0, 4, 0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn take_along_axis_backward(
+    indices: &Array,
+    dy: &Array,
+    axis: i64,
+    length: usize,
+) -> Result<Array> {
+    let op = TakeAlongAxisBackward { axis, length };
+    Array::apply(op, &[&indices.contiguous()?, &dy.contiguous()?])
+}
+
+/// A copy of `x` with `values` stored at `indices` along `axis`; of several values for one element
+/// the last one stays. Indices broadcast to the other axes of `x`, values to the indices; without
+/// an axis `x` is seen flattened. Negative indices count from the end.
+///
+/// ```
+/// use wootz::{Array, put_along_axis};
+/// let x = Array::new([[1, 2, 3], [4, 5, 6]])?;
+/// let y = put_along_axis(&x, &Array::new([[0], [-1]])?, 0, Some(1))?;
+/// assert_eq!(y.to_vec::<i32>()?, [0, 2, 3, 4, 5, 0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn put_along_axis(
+    x: &Array,
+    indices: &Array,
+    values: impl Into<crate::array::Arg>,
+    axis: Option<i64>,
+) -> Result<Array> {
+    const OP: &str = "put_along_axis";
+    let (flat, axis) = flattened(OP, x, axis)?;
+    check_index_dtype(OP, "indices", indices.dtype())?;
+    let mut shape = Shape::from_slice(flat.shape());
+    if indices.rank() != flat.rank() {
+        let expected = format!("one of {} axes", flat.rank());
+        return Err(Error::shape(OP, "indices", expected, indices.shape()));
+    }
+    shape[axis] = indices.shape()[axis];
+    let indices = broadcast_argument(OP, "indices", indices, &shape)?.contiguous()?;
+    let values = super::index::value_like(values.into(), x)?;
+    let values = broadcast_argument(OP, "values", &values, &shape)?.contiguous()?;
+    if indices.size() == 0 {
+        return Ok(x.clone());
+    }
+    let op = PutAlongAxis { axis: axis as i64 };
+    let put = Array::apply(op, &[&flat.contiguous()?, &indices, &values])?;
+    reshape(&put, x.shape())
+}
+
+/// The array and the axis counted from the front; without an axis the flattened array.
+fn flattened(op: &'static str, x: &Array, axis: Option<i64>) -> Result<(Array, usize)> {
+    match axis {
+        None => Ok((reshape(x, &[x.size()])?, 0)),
+        Some(axis) => Ok((x.clone(), normalize_axis(op, axis, x.rank())?)),
+    }
+}
+
+/// The shape that indices broadcast to beside `x`: its other axes, and their own along `axis`.
+fn common_shape(op: &'static str, x: &Array, indices: &Array, axis: usize) -> Result<Shape> {
+    if indices.rank() != x.rank() {
+        let expected = format!("one of {} axes", x.rank());
+        return Err(Error::shape(op, "indices", expected, indices.shape()));
+    }
+    let mut beside = Shape::from_slice(x.shape());
+    beside[axis] = indices.shape()[axis];
+    broadcast_shapes(op, &beside, indices.shape())
+}
+
+/// `y[…, j, …] = x[…, indices[…, j, …], …]` along an axis; the other axes are equal. All arrays
+/// are row-major. The inputs are `x` and `indices`.
+#[derive(Clone, Copy, Debug)]
+pub struct TakeAlongAxis {
+    /// The axis, which may count from the end.
+    pub axis: i64,
+}
+
+/// Zeros of `length` along an axis, with `dy` added at `indices`. All arrays are row-major. The
+/// inputs are `indices` and `dy`, of the same shape.
+#[derive(Clone, Copy, Debug)]
+pub struct TakeAlongAxisBackward {
+    /// The axis, which may count from the end.
+    pub axis: i64,
+    /// The length of the output along the axis.
+    pub length: usize,
+}
+
+/// A copy of `x` with values stored at indices along an axis.
+#[derive(Clone, Copy, Debug)]
+struct PutAlongAxis {
+    axis: i64,
+}
+
+/// Lengths around an axis: `[outer, along, inner]`.
+#[derive(Clone, Copy)]
+struct Sides {
+    outer: usize,
+    inner: usize,
+    /// Elements of the array along the axis.
+    length: usize,
+    /// Indices along the axis.
+    count: usize,
+}
+
+impl Sides {
+    fn new(axis: i64, indices: &[usize], length: usize) -> Result<Sides> {
+        let axis = normalize_axis("take_along_axis", axis, indices.len())?;
+        Ok(Sides {
+            outer: indices[..axis].iter().product(),
+            inner: indices[axis + 1..].iter().product(),
+            length,
+            count: indices[axis],
+        })
+    }
+
+    /// The parameters that the kernels share.
+    #[cfg(feature = "gpu")]
+    fn words(&self, n: usize, indices: &Meta, other: &Meta) -> raw::Words {
+        let mut words = raw::Words::default();
+        words.push("n", n);
+        words.push("indices_offset", indices.layout.offset);
+        words.push("other_offset", other.layout.offset);
+        words.push("length", self.length);
+        words.push("count", self.count);
+        words.push("inner", self.inner);
+        words
+    }
+}
+
+/// Checks indices for a kernel; the array it indexes has this shape with another length along
+/// `axis`.
+fn expect_indices(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+    let argument = argument_name(op, index);
+    check_index_dtype(op.name(), &argument, inputs[index].dtype)?;
+    expect_contiguous(op, inputs, index)
+}
+
+/// Records a kernel that only looks for indices out of range, so that those after it can see it
+/// before they write.
+#[cfg(feature = "gpu")]
+fn check_on_gpu(call: &mut GpuCall<'_>, input: usize, length: usize) -> Result<()> {
+    let indices = call.meta(input);
+    let mut words = raw::Words::default();
+    words.push("n", indices.size());
+    words.push("offset", indices.layout.offset);
+    words.push("length", length);
+    words.push("site", call.status_site(input, length) as usize);
+    let source = || {
+        format!(
+            "{}{}{}{}{}{}{}",
+            packed::PACKING,
+            words.text(),
+            packed::reader("indices", 0, indices.dtype),
+            raw::status(1),
+            super::offsets::place_function(indices.dtype, true),
+            raw::MAIN,
+            include_str!("check_indices.wgsl"),
+        )
+    };
+    call.launch_with_status(&Kernel {
+        variant: format!("check {}", indices.dtype),
+        source: &source,
+        bindings: &[Bind::Input(input)],
+        params: &words.words,
+        groups: raw::threads_grid(indices.size()),
+    })
+}
+
+impl Op for TakeAlongAxis {
+    fn name(&self) -> &'static str {
+        "take_along_axis"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "indices", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 2)?;
+        expect_contiguous(self, inputs, 0)?;
+        expect_indices(self, inputs, 1)?;
+        let axis = normalize_axis(self.name(), self.axis, inputs[0].shape().len())?;
+        let mut expected = Shape::from_slice(inputs[0].shape());
+        if let Some(&count) = inputs[1].shape().get(axis) {
+            expected[axis] = count;
+        }
+        expect_shape(self, inputs, 1, &expected)?;
+        Ok(Metas::from_elem(Meta::new(self.name(), &expected, inputs[0].dtype)?, 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let axis = normalize_axis(self.name(), self.axis, call.meta(0).shape().len())?;
+        let length = call.meta(0).shape()[axis];
+        let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
+        macro_rules! by_type {
+            ($index:ty) => {{
+                let indices = call.input::<$index>(1)?;
+                check(self, 1, indices, length, true)?;
+                macro_rules! body {
+                    ($type:ty) => {
+                        pick(call.input::<$type>(0)?, indices, sides, call.output::<$type>(0)?)
+                    };
+                }
+                raw::by_width!(call.meta(0).dtype.size(), body);
+            }};
+        }
+        by_index!(call.meta(1).dtype, by_type);
+        Ok(())
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        let (x, indices) = (call.meta(0), call.meta(1));
+        let axis = normalize_axis(self.name(), self.axis, x.shape().len())?;
+        let sides = Sides::new(self.axis, indices.shape(), x.shape()[axis])?;
+        check_on_gpu(call, 1, sides.length)?;
+        let size = x.dtype.size();
+        let words = sides.words(indices.size(), indices, x);
+        let source = || {
+            format!(
+                "{}{}{}{}{}{}{}{}{}",
+                packed::PACKING,
+                words.text(),
+                raw::reader("x", 0, size),
+                packed::reader("indices", 1, indices.dtype),
+                raw::word_output("out", 2, size),
+                raw::status(3),
+                super::offsets::place_function(indices.dtype, true),
+                include_str!("take_along_axis.wgsl"),
+                raw::each_word(size, true, "x(source(i))"),
+            )
+        };
+        call.launch_with_status(&Kernel {
+            variant: format!("take {size} {}", indices.dtype),
+            source: &source,
+            bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
+            params: &words.words,
+            groups: raw::threads_grid(indices.size().div_ceil((4 / size).max(1))),
+        })
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
+        let length = inputs[0].dim(self.axis)?;
+        let dx = take_along_axis_backward(&inputs[1], gradient, self.axis, length)?;
+        Ok(vec![Some(dx), None])
+    }
+}
+
+/// Indices along the axis above which a GPU thread walks the indices of its line instead of every
+/// element looking for its own; types that are rounded at every sum change over later.
+#[cfg(feature = "gpu")]
+fn longest_search(dtype: DType) -> usize {
+    if dtype.size() == 2 { 1024 } else { 64 }
+}
+
+impl Op for TakeAlongAxisBackward {
+    fn name(&self) -> &'static str {
+        "take_along_axis_backward"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["indices", "dy", "dx"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 2)?;
+        expect_indices(self, inputs, 0)?;
+        expect_contiguous(self, inputs, 1)?;
+        expect_shape(self, inputs, 1, inputs[0].shape())?;
+        if inputs[1].dtype == DType::Bool {
+            return Err(Error::dtype(self.name(), "dy", "a numeric type", inputs[1].dtype));
+        }
+        let axis = normalize_axis(self.name(), self.axis, inputs[0].shape().len())?;
+        let mut shape = Shape::from_slice(inputs[0].shape());
+        if self.length == 0 && inputs[0].size() > 0 {
+            let expected = "at least 1 where there are indices";
+            return Err(Error::argument(self.name(), "length", expected, self.length));
+        }
+        shape[axis] = self.length;
+        Ok(Metas::from_elem(Meta::new(self.name(), &shape, inputs[1].dtype)?, 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let sides = Sides::new(self.axis, call.meta(0).shape(), self.length)?;
+        macro_rules! by_type {
+            ($index:ty) => {{
+                let indices = call.input::<$index>(0)?;
+                check(self, 0, indices, self.length, true)?;
+                macro_rules! body {
+                    ($type:ty) => {
+                        add_back(indices, call.input::<$type>(1)?, sides, call.output::<$type>(0)?)
+                    };
+                }
+                by_storage!(call.meta(1).dtype, body);
+            }};
+        }
+        by_index!(call.meta(0).dtype, by_type);
+        Ok(())
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        let (indices, dy, output) = (call.meta(0), call.meta(1), call.output_meta(0));
+        let sides = Sides::new(self.axis, indices.shape(), self.length)?;
+        let dtype = dy.dtype;
+        if indices.size() > 0 {
+            check_on_gpu(call, 0, self.length)?;
+        }
+        if sides.count > longest_search(dtype) {
+            fill_on_gpu(call)?;
+            return walk_on_gpu(call, sides, 0, 1, super::scatter::Reduce::Add);
+        }
+        let words = sides.words(output.size(), indices, dy);
+        let value = match packed::per_word(dtype) {
+            1 => "sum_at(i)".to_string(),
+            _ => packed::narrow(dtype, "sum_at(i)"),
+        };
+        let source = || {
+            let wide = packed::wgsl_type(dtype.class());
+            format!(
+                "{}{}{}{}{}{}{}alias Wide = {wide};\n{}{}",
+                packed::PACKING,
+                words.text(),
+                packed::reader("indices", 0, indices.dtype),
+                packed::reader("dy", 1, dtype),
+                packed::word_writer("out", 2, dtype),
+                raw::status(3),
+                super::offsets::place_function(indices.dtype, true),
+                include_str!("take_along_axis_backward.wgsl"),
+                raw::each_word(dtype.size(), true, &value),
+            )
+        };
+        call.launch_with_status(&Kernel {
+            variant: format!("search {dtype} {}", indices.dtype),
+            source: &source,
+            bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
+            params: &words.words,
+            groups: raw::threads_grid(output.size().div_ceil(packed::per_word(dtype))),
+        })
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
+        Ok(vec![None, Some(take_along_axis(gradient, &inputs[0], Some(self.axis))?)])
+    }
+}
+
+impl Op for PutAlongAxis {
+    fn name(&self) -> &'static str {
+        "put_along_axis"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "indices", "values", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 3)?;
+        expect_contiguous(self, inputs, 0)?;
+        expect_indices(self, inputs, 1)?;
+        expect_contiguous(self, inputs, 2)?;
+        expect_dtype(self, inputs, 2, inputs[0].dtype)?;
+        let axis = normalize_axis(self.name(), self.axis, inputs[0].shape().len())?;
+        let mut expected = Shape::from_slice(inputs[0].shape());
+        if let Some(&count) = inputs[1].shape().get(axis) {
+            expected[axis] = count;
+        }
+        expect_shape(self, inputs, 1, &expected)?;
+        expect_shape(self, inputs, 2, &expected)?;
+        Ok(Metas::from_elem(Meta::new(self.name(), inputs[0].shape(), inputs[0].dtype)?, 1))
+    }
+
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let axis = normalize_axis(self.name(), self.axis, call.meta(0).shape().len())?;
+        let length = call.meta(0).shape()[axis];
+        let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
+        macro_rules! by_type {
+            ($index:ty) => {{
+                let indices = call.input::<$index>(1)?;
+                check(self, 1, indices, length, true)?;
+                raw::copy_on_cpu(call, 0)?;
+                macro_rules! body {
+                    ($type:ty) => {
+                        put(indices, call.input::<$type>(2)?, sides, call.output::<$type>(0)?)
+                    };
+                }
+                raw::by_width!(call.meta(0).dtype.size(), body);
+            }};
+        }
+        by_index!(call.meta(1).dtype, by_type);
+        Ok(())
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        let axis = normalize_axis(self.name(), self.axis, call.meta(0).shape().len())?;
+        let length = call.meta(0).shape()[axis];
+        let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
+        check_on_gpu(call, 1, length)?;
+        raw::copy_on_gpu(call, 0, true)?;
+        walk_on_gpu(call, sides, 1, 2, super::scatter::Reduce::Set)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None; 3]) };
+        let [x, indices, values] = inputs else { return Ok(vec![None; 3]) };
+        let axis = Some(self.axis);
+        let dx = put_along_axis(gradient, indices, &zeros_like(values)?, axis)?;
+        // A value that a later one replaced has no gradient: each writes its number, and then
+        // looks whose is there.
+        let normal = normalize_axis(self.name(), self.axis, x.rank())?;
+        let mut shape = vec![1; x.rank()];
+        shape[normal] = indices.shape()[normal];
+        let numbers: Vec<u32> = (0..shape[normal] as u32).collect();
+        let numbers = Array::from_slice_on(&numbers, &shape, x.device())?;
+        let board = astype(&zeros_like(x)?, DType::U32)?;
+        let board = put_along_axis(&board, indices, &numbers, axis)?;
+        let stayed = equal(&take_along_axis(&board, indices, axis)?, &numbers)?;
+        let passed = take_along_axis(gradient, indices, axis)?;
+        let dv = multiply(&passed, &astype(&stayed, passed.dtype())?)?;
+        Ok(vec![Some(dx), None, Some(dv)])
+    }
+}
+
+/// Zeros in the output, unless an error was reported.
+#[cfg(feature = "gpu")]
+fn fill_on_gpu(call: &mut GpuCall<'_>) -> Result<()> {
+    let output = call.output_meta(0);
+    let size = output.dtype.size();
+    let mut words = raw::Words::default();
+    words.push("n", output.size());
+    let source = || {
+        let zero = if size == 8 { "vec2u(0u)" } else { "0u" };
+        let (out, status) = (raw::word_output("out", 0, size), raw::status(1));
+        format!("{}{out}{status}{}", words.text(), raw::each_word(size, true, zero))
+    };
+    call.launch_with_status(&Kernel {
+        variant: format!("fill {size}"),
+        source: &source,
+        bindings: &[Bind::Output(0)],
+        params: &words.words,
+        groups: raw::threads_grid(output.size().div_ceil((4 / size).max(1))),
+    })
+}
+
+/// One thread for each line along the axis: it combines the updates one after the other.
+#[cfg(feature = "gpu")]
+fn walk_on_gpu(
+    call: &mut GpuCall<'_>,
+    sides: Sides,
+    indices: usize,
+    updates: usize,
+    reduce: super::scatter::Reduce,
+) -> Result<()> {
+    let (indices_meta, dtype) = (call.meta(indices), call.meta(updates).dtype);
+    let lines = sides.outer * sides.inner;
+    let words = sides.words(lines, indices_meta, call.meta(updates));
+    let source = || {
+        format!(
+            "{}{}{}{}{}{}{}{}",
+            packed::PACKING,
+            words.text(),
+            packed::reader("indices", 0, indices_meta.dtype),
+            super::scatter::combine_functions(reduce, dtype, 1, 2),
+            raw::status(3),
+            super::offsets::place_function(indices_meta.dtype, true),
+            raw::MAIN,
+            include_str!("along_axis_walk.wgsl"),
+        )
+    };
+    call.launch_with_status(&Kernel {
+        variant: format!("walk {reduce:?} {dtype} {}", indices_meta.dtype),
+        source: &source,
+        bindings: &[Bind::Input(indices), Bind::Input(updates), Bind::Output(0)],
+        params: &words.words,
+        groups: raw::threads_grid(lines),
+    })
+}
+
+/// Elements a thread takes at a time.
+const CHUNK: usize = 16 * 1024;
+
+/// `output[o][j][i] = x[o][indices[o][j][i]][i]`.
+fn pick<T: bytemuck::Pod + Send + Sync, I: super::offsets::Index>(
+    x: &[T],
+    indices: &[I],
+    sides: Sides,
+    output: &mut [T],
+) {
+    let Sides { inner, length, count, .. } = sides;
+    let block = count * inner;
+    threads::chunks_mut(output, CHUNK, |chunk, output| {
+        let start = chunk * CHUNK;
+        for (number, output) in output.iter_mut().enumerate() {
+            let number = start + number;
+            let along = place(indices[number], length);
+            *output = x[(number / block * length + along) * inner + number % inner];
+        }
+    });
+}
+
+/// Blocks of the output that belong together: some outermost places.
+fn blocks(sides: Sides) -> usize {
+    let each = sides.length * sides.inner;
+    CHUNK.div_ceil(each.max(1)).min(sides.outer) * each
+}
+
+/// Adds `dy` into zeros at the indices, in the wide type.
+fn add_back<T: Storage + Send + Sync, I: super::offsets::Index>(
+    indices: &[I],
+    dy: &[T],
+    sides: Sides,
+    output: &mut [T],
+) where
+    T::Wide: super::scatter::Arithmetic,
+{
+    use super::scatter::Arithmetic;
+    let Sides { inner, length, count, .. } = sides;
+    let (each, block) = (length * inner, blocks(sides));
+    threads::chunks_mut(output, block, |chunk, output| {
+        let mut sums = vec![<T::Wide as bytemuck::Zeroable>::zeroed(); each];
+        for (outer, output) in output.chunks_mut(each).enumerate() {
+            let first = (chunk * (block / each) + outer) * count * inner;
+            sums.fill(<T::Wide as bytemuck::Zeroable>::zeroed());
+            for number in 0..count * inner {
+                let at = place(indices[first + number], length) * inner + number % inner;
+                sums[at] = sums[at].sum(dy[first + number].widen());
+            }
+            T::narrow_slice(&sums, output);
+        }
+    });
+}
+
+/// Stores values at the indices.
+fn put<T: bytemuck::Pod + Send + Sync, I: super::offsets::Index>(
+    indices: &[I],
+    values: &[T],
+    sides: Sides,
+    output: &mut [T],
+) {
+    let Sides { inner, length, count, .. } = sides;
+    let (each, block) = (length * inner, blocks(sides));
+    threads::chunks_mut(output, block, |chunk, output| {
+        for (outer, output) in output.chunks_mut(each).enumerate() {
+            let first = (chunk * (block / each) + outer) * count * inner;
+            for number in 0..count * inner {
+                let at = place(indices[first + number], length) * inner + number % inner;
+                output[at] = values[first + number];
+            }
+        }
+    });
+}

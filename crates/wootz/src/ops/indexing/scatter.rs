@@ -1,0 +1,506 @@
+//! Combining updates into windows of an array: `scatter` and its reductions, and the
+//! start-by-array `slice_update`.
+//!
+//! Updates that meet take effect in the order of their indices, on every device, so results are
+//! the same from run to run. On a GPU one thread walks all indices for each element of a window:
+//! wide windows (rows of an embedding) run in parallel, scattering single elements does not.
+
+use super::gather::{self, Window, broadcast_argument};
+use super::raw::{self, Walk};
+use crate::array::{Array, DType, Meta};
+use crate::cpu::tile::Storage;
+use crate::cpu::{CpuCall, threads};
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::{Bind, GpuCall, Kernel, packed};
+use crate::op::{
+    Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_inputs,
+    expect_shape,
+};
+use crate::ops::{astype, divide, equal, multiply, reshape, zeros_like};
+
+/// How an update is combined with what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduce {
+    /// The update replaces it; of several, the last one stays.
+    Set,
+    /// The sum.
+    Add,
+    /// The product.
+    Multiply,
+    /// The larger one; NaN wins.
+    Maximum,
+    /// The smaller one; NaN wins.
+    Minimum,
+}
+
+/// Calls a macro with the storage type of a dtype.
+macro_rules! by_storage {
+    ($dtype:expr, $body:ident) => {
+        match $dtype {
+            DType::Bool | DType::U8 => $body!(u8),
+            DType::U16 => $body!(u16),
+            DType::U32 => $body!(u32),
+            DType::U64 => $body!(u64),
+            DType::I8 => $body!(i8),
+            DType::I16 => $body!(i16),
+            DType::I32 => $body!(i32),
+            DType::I64 => $body!(i64),
+            DType::F16 => $body!(half::f16),
+            DType::BF16 => $body!(half::bf16),
+            DType::F32 => $body!(f32),
+            DType::F64 => $body!(f64),
+        }
+    };
+}
+pub(super) use by_storage;
+
+/// Cases of the updating operations.
+pub(super) fn entries() -> Vec<Entry> {
+    const REDUCES: [(&str, Reduce); 5] = [
+        ("set", Reduce::Set),
+        ("add", Reduce::Add),
+        ("multiply", Reduce::Multiply),
+        ("maximum", Reduce::Maximum),
+        ("minimum", Reduce::Minimum),
+    ];
+    let rows = REDUCES.map(|(label, reduce)| {
+        Case::new(format!("{label} rows"), &[&[5, 6], &[4], &[4, 1, 6]], move |x| {
+            Ok(vec![scatter(&x[0], &[&x[1]], &x[2], &[0], reduce)?])
+        })
+        .fixed(1, DType::U32, 0.0..5.0)
+    });
+    let elements = REDUCES.map(|(label, reduce)| {
+        Case::new(format!("{label} elements"), &[&[5, 3], &[7], &[7], &[7, 1, 1]], move |x| {
+            Ok(vec![scatter(&x[0], &[&x[1], &x[2]], &x[3], &[0, 1], reduce)?])
+        })
+        .fixed(1, DType::I32, 0.0..5.0)
+        .fixed(2, DType::U8, 0.0..3.0)
+    });
+    let dynamic = Case::new("block", &[&[6, 7], &[2, 3], &[2]], |x| {
+        Ok(vec![slice_update_dynamic(&x[0], &x[1], &x[2], &[0, 1])?])
+    });
+    let dynamic = dynamic.fixed(2, DType::I32, 0.0..4.0).tolerance(Tolerance::Exact);
+    vec![
+        Entry {
+            name: "scatter",
+            cases: rows.into_iter().chain(elements).map(|case| case.dtypes(EVERY)).collect(),
+        },
+        Entry { name: "slice_update_dynamic", cases: vec![dynamic.dtypes(EVERY)] },
+    ]
+}
+
+/// A copy of `x` with `updates` combined into the places that `indices` tell, one index array for
+/// each of `axes`; the arrays broadcast together. The shape of the updates is that of the indices
+/// followed by one window: 1 along the indexed axes and the whole length along the others.
+///
+/// Updates of one place take effect in the order of the indices. The gradient of a product with
+/// respect to an update of 0 is NaN.
+///
+/// ```
+/// use wootz::{Array, Reduce, scatter};
+/// let x = Array::new([10, 20, 30])?;
+/// let updates = Array::new([[1], [2], [3]])?;
+/// let y = scatter(&x, &[&Array::new([0, 0, -1])?], &updates, &[0], Reduce::Add)?;
+/// assert_eq!(y.to_vec::<i32>()?, [13, 20, 33]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn scatter(
+    x: &Array,
+    indices: &[&Array],
+    updates: &Array,
+    axes: &[i64],
+    reduce: Reduce,
+) -> Result<Array> {
+    let axes = gather::distinct_axes("scatter", axes, x.rank())?;
+    if indices.len() != axes.len() {
+        let expected = format!("{} arrays", axes.len());
+        return Err(Error::argument("scatter", "indices", expected, indices.len()));
+    }
+    let items: Vec<(usize, &Array)> = axes.iter().copied().zip(indices.iter().copied()).collect();
+    let (offsets, window) = gather::offsets_of("scatter", x, &items, 0)?;
+    let mut shape = offsets.shape().to_vec();
+    shape.extend((0..x.rank()).map(|axis| if axes.contains(&axis) { 1 } else { x.shape()[axis] }));
+    let updates = broadcast_argument("scatter", "updates", &astype(updates, x.dtype())?, &shape)?;
+    let updates = reshape(&updates, &window.gathered(offsets.shape()))?;
+    apply("scatter", x, &offsets, &updates, window, reduce)
+}
+
+/// A copy of `x` with `update` written where the array `start_indices` says, with one start for
+/// each of `axes`: MLX's `slice_update` with an array. The update must fit, and is converted to the
+/// dtype of `x`.
+///
+/// ```
+/// use wootz::{Array, slice_update_dynamic};
+/// let x = Array::new([0, 0, 0, 0])?;
+/// let y = slice_update_dynamic(&x, &Array::new([7, 8])?, &Array::new([1])?, &[0])?;
+/// assert_eq!(y.to_vec::<i32>()?, [0, 7, 8, 0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn slice_update_dynamic(
+    x: &Array,
+    update: &Array,
+    start_indices: &Array,
+    axes: &[i64],
+) -> Result<Array> {
+    // Missing leading axes are broadcast, as in MLX.
+    let update = super::slice_update::stripped(update, x.rank())?;
+    let mut shape = x.shape().to_vec();
+    let lead = x.rank().saturating_sub(update.rank());
+    for (length, &size) in shape.iter_mut().skip(lead).zip(update.shape()) {
+        *length = size;
+    }
+    let update = broadcast_argument("slice_update", "update", &update, &shape)?;
+    let offset = gather::start_offset("slice_update", x, start_indices, axes, &shape)?;
+    if update.size() == 0 {
+        return Ok(x.clone());
+    }
+    let update = astype(&update, x.dtype())?;
+    let window = Window::new(shape.into(), (0..x.rank()).collect(), 0);
+    apply("slice_update", x, &offset, &update, window, Reduce::Set)
+}
+
+/// Scatters at offsets that are known to be in range. Windows are whole along the axes they have,
+/// or there is only one, so that no element belongs to two of them.
+pub(super) fn apply(
+    op: &'static str,
+    x: &Array,
+    offsets: &Array,
+    updates: &Array,
+    window: Window,
+    reduce: Reduce,
+) -> Result<Array> {
+    if updates.size() == 0 {
+        return Ok(x.clone());
+    }
+    let inputs = [&x.contiguous()?, &offsets.contiguous()?, &updates.contiguous()?];
+    Array::apply(Scatter { op, window, reduce }, &inputs)
+}
+
+/// Combines updates into windows at offsets.
+#[derive(Debug)]
+struct Scatter {
+    op: &'static str,
+    window: Window,
+    reduce: Reduce,
+}
+
+impl Op for Scatter {
+    fn name(&self) -> &'static str {
+        self.op
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "indices", "updates", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 3)?;
+        (0..3).try_for_each(|input| expect_contiguous(self, inputs, input))?;
+        expect_dtype(self, inputs, 2, inputs[0].dtype)?;
+        expect_shape(self, inputs, 2, &self.window.gathered(inputs[1].shape()))?;
+        Ok(Metas::from_elem(Meta::new(self.op, inputs[0].shape(), inputs[0].dtype)?, 1))
+    }
+
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        raw::copy_on_cpu(call, 0)?;
+        let (before, after) = self.window.walks(call.meta(0).shape());
+        let offsets = offsets_on_cpu(call)?;
+        let dtype = call.meta(0).dtype;
+        macro_rules! set {
+            ($type:ty) => {{
+                let updates = call.input::<$type>(2)?;
+                let output = call.output::<$type>(0)?;
+                combine(output, updates, &offsets, &before, &after, |_, update| update);
+            }};
+        }
+        macro_rules! reduce {
+            ($type:ty) => {{
+                let updates = call.input::<$type>(2)?;
+                let output = call.output::<$type>(0)?;
+                let walks = (&before, &after);
+                match reducer(self.reduce, dtype == DType::Bool) {
+                    Reducer::Add => combine(output, updates, &offsets, walks.0, walks.1, |a, b| {
+                        <$type>::narrow(Arithmetic::sum(a.widen(), b.widen()))
+                    }),
+                    Reducer::Multiply => {
+                        combine(output, updates, &offsets, walks.0, walks.1, |a, b| {
+                            <$type>::narrow(Arithmetic::product(a.widen(), b.widen()))
+                        })
+                    }
+                    Reducer::Maximum => {
+                        combine(output, updates, &offsets, walks.0, walks.1, |a, b| {
+                            if Arithmetic::above(a.widen(), b.widen()) { a } else { b }
+                        })
+                    }
+                    Reducer::Minimum => {
+                        combine(output, updates, &offsets, walks.0, walks.1, |a, b| {
+                            if Arithmetic::below(a.widen(), b.widen()) { a } else { b }
+                        })
+                    }
+                }
+            }};
+        }
+        match self.reduce {
+            Reduce::Set => raw::by_width!(dtype.size(), set),
+            _ => by_storage!(dtype, reduce),
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        raw::copy_on_gpu(call, 0, false)?;
+        let (offsets, updates) = (call.meta(1), call.meta(2));
+        let (before, after) = self.window.walks(call.meta(0).shape());
+        let mut words = raw::Words::default();
+        words.push("n", before.len() * after.len());
+        words.push("offsets_offset", offsets.layout.offset);
+        words.push("updates_offset", updates.layout.offset);
+        words.push("count", offsets.size());
+        words.push("run", after.len());
+        words.walk("before", &before);
+        words.walk("after", &after);
+        let dtype = updates.dtype;
+        let source = || {
+            format!(
+                "{}{}{}{}{}{}",
+                packed::PACKING,
+                words.text(),
+                raw::reader("offsets", 0, 4),
+                combine_functions(self.reduce, dtype, 1, 2),
+                raw::MAIN,
+                include_str!("scatter.wgsl"),
+            )
+        };
+        let reduce = match self.reduce {
+            Reduce::Set => format!("Set {}", dtype.size()),
+            reduce => format!("{reduce:?} {dtype}"),
+        };
+        call.launch(&Kernel {
+            variant: format!("scatter {reduce}{}", words.key()),
+            source: &source,
+            bindings: &[Bind::Input(1), Bind::Input(2), Bind::Output(0)],
+            params: &words.words,
+            groups: raw::threads_grid(before.len() * after.len()),
+        })
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None; 3]) };
+        let [x, offsets, updates] = inputs else { return Ok(vec![None; 3]) };
+        let gathered = |from: &Array| gather::apply(self.op, from, offsets, self.window.clone());
+        let scattered = |into: &Array, updates: &Array, reduce| {
+            apply(self.op, into, offsets, updates, self.window.clone(), reduce)
+        };
+        let same = |a: &Array, b: &Array| astype(&equal(a, b)?, gradient.dtype());
+        let (dx, du) = match self.reduce {
+            Reduce::Set => {
+                let hidden = scattered(gradient, &zeros_like(updates)?, Reduce::Set)?;
+                let passed = gathered(gradient)?;
+                let passed = match offsets.size() {
+                    1 => passed,
+                    _ => multiply(&passed, &self.last_updates(x, offsets, updates)?)?,
+                };
+                (hidden, passed)
+            }
+            Reduce::Add => (gradient.clone(), gathered(gradient)?),
+            Reduce::Multiply => {
+                let both = multiply(gradient, &outputs[0])?;
+                (
+                    scattered(gradient, updates, Reduce::Multiply)?,
+                    divide(&gathered(&both)?, updates)?,
+                )
+            }
+            // All that equal the result share nothing: each has the whole gradient, as in MLX.
+            Reduce::Maximum | Reduce::Minimum => (
+                multiply(gradient, &same(&outputs[0], x)?)?,
+                multiply(&gathered(gradient)?, &same(&gathered(&outputs[0])?, updates)?)?,
+            ),
+        };
+        Ok(vec![Some(dx), None, Some(du)])
+    }
+}
+
+impl Scatter {
+    /// 1 for the updates that stayed and 0 for those that a later one replaced: each update writes
+    /// its number and then looks whose is there. One element stands for a whole window.
+    fn last_updates(&self, x: &Array, offsets: &Array, updates: &Array) -> Result<Array> {
+        let numbers: Vec<u32> = (0..offsets.size() as u32).collect();
+        let numbers = Array::from_slice_on(&numbers, offsets.shape(), x.device())?;
+        let board = reshape(&zeros_like(x)?, &[x.size()])?;
+        let board = astype(&board, DType::U32)?;
+        let single = Window::new([1].into_iter().collect(), Default::default(), 0);
+        let board = apply(self.op, &board, offsets, &numbers, single.clone(), Reduce::Set)?;
+        let stayed = equal(&gather::apply(self.op, &board, offsets, single)?, &numbers)?;
+        let mut shape = vec![1; updates.rank()];
+        let first = self.window.axes_before();
+        shape[first..first + offsets.rank()].copy_from_slice(offsets.shape());
+        astype(&reshape(&stayed, &shape)?, updates.dtype())
+    }
+}
+
+/// The offsets as numbers of this machine.
+pub(super) fn offsets_on_cpu(call: &CpuCall<'_>) -> Result<Vec<usize>> {
+    Ok(match call.meta(1).dtype {
+        DType::U32 => call.input::<u32>(1)?.iter().map(|&offset| offset as usize).collect(),
+        _ => call.input::<u64>(1)?.iter().map(|&offset| offset as usize).collect(),
+    })
+}
+
+/// A reduction other than `set`.
+enum Reducer {
+    Add,
+    Multiply,
+    Maximum,
+    Minimum,
+}
+
+/// Truth values are added by `or` and multiplied by `and`.
+fn reducer(reduce: Reduce, boolean: bool) -> Reducer {
+    match reduce {
+        Reduce::Add if boolean => Reducer::Maximum,
+        Reduce::Multiply if boolean => Reducer::Minimum,
+        Reduce::Set | Reduce::Add => Reducer::Add,
+        Reduce::Multiply => Reducer::Multiply,
+        Reduce::Maximum => Reducer::Maximum,
+        Reduce::Minimum => Reducer::Minimum,
+    }
+}
+
+/// What reductions compute, in the wide type.
+pub(super) trait Arithmetic: Copy {
+    fn sum(self, other: Self) -> Self;
+    fn product(self, other: Self) -> Self;
+    /// Whether this is the maximum of both.
+    fn above(self, other: Self) -> bool;
+    /// Whether this is the minimum of both.
+    fn below(self, other: Self) -> bool;
+}
+
+macro_rules! arithmetic {
+    ($($type:ty: |$a:ident, $b:ident| $sum:expr, $product:expr, $nan:expr;)*) => {$(
+        impl Arithmetic for $type {
+            #[inline(always)]
+            fn sum(self, other: Self) -> Self { let ($a, $b) = (self, other); $sum }
+            #[inline(always)]
+            fn product(self, other: Self) -> Self { let ($a, $b) = (self, other); $product }
+            #[inline(always)]
+            fn above(self, other: Self) -> bool { let $a = self; $nan || $a > other }
+            #[inline(always)]
+            fn below(self, other: Self) -> bool { let $a = self; $nan || $a < other }
+        }
+    )*};
+}
+
+arithmetic! {
+    u32: |a, b| a.wrapping_add(b), a.wrapping_mul(b), false;
+    i32: |a, b| a.wrapping_add(b), a.wrapping_mul(b), false;
+    u64: |a, b| a.wrapping_add(b), a.wrapping_mul(b), false;
+    i64: |a, b| a.wrapping_add(b), a.wrapping_mul(b), false;
+    f32: |a, b| a + b, a * b, a.is_nan();
+    f64: |a, b| a + b, a * b, a.is_nan();
+}
+
+/// Applies the updates in the order of the offsets. Threads own blocks of the output: those of one
+/// outermost place, or of some windows that are single runs.
+fn combine<T: bytemuck::Pod + Send + Sync>(
+    output: &mut [T],
+    updates: &[T],
+    offsets: &[usize],
+    before: &Walk,
+    after: &Walk,
+    reduce: impl Fn(T, T) -> T + Sync,
+) {
+    let run = after.len();
+    let size = output.len();
+    let block = match (&before.shape[..], &before.strides[..]) {
+        ([length], [stride]) if length * *stride as usize == size => *stride as usize,
+        ([], []) if after.is_run() && size % run == 0 => (size / run).div_ceil(8) * run,
+        _ => size,
+    };
+    threads::chunks_mut(output, block, |chunk, output| {
+        let start = chunk * block;
+        let outer = match before.strides.first() {
+            Some(&stride) if stride as usize == block => chunk..chunk + 1,
+            _ => 0..before.len(),
+        };
+        for place in outer {
+            let base = before.place(place) as usize;
+            for (number, offset) in offsets.iter().enumerate() {
+                let target = base + offset;
+                if target < start || target >= start + output.len() {
+                    continue;
+                }
+                let row = (place * offsets.len() + number) * run;
+                let (target, row) = (target - start, &updates[row..row + run]);
+                if after.is_run() {
+                    for (output, &update) in output[target..target + run].iter_mut().zip(row) {
+                        *output = reduce(*output, update);
+                    }
+                } else {
+                    for (element, &update) in row.iter().enumerate() {
+                        let output = &mut output[target + after.place(element) as usize];
+                        *output = reduce(*output, update);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// WGSL: the updates at `updates`, the output at `output`, and `put(i, update)` that combines one
+/// update with element `i`.
+#[cfg(feature = "gpu")]
+pub(super) fn combine_functions(
+    reduce: Reduce,
+    dtype: DType,
+    updates: usize,
+    output: usize,
+) -> String {
+    let size = dtype.size();
+    if reduce == Reduce::Set {
+        let bits = if size == 8 { "vec2u" } else { "u32" };
+        return format!(
+            "{}{}fn put(i: u32, update: {bits}) {{ out_set(i, update); }}\n",
+            raw::reader("updates", updates, size),
+            raw::writer("out", output, size),
+        );
+    }
+    let wide = packed::wgsl_type(dtype.class());
+    let load = match packed::per_word(dtype) {
+        1 => "out_data[i]".to_string(),
+        per_word => {
+            let (shift, mask) = if per_word == 2 { (1, 1) } else { (2, 3) };
+            format!("wz_widen_{dtype}(atomicLoad(&out_data[i >> {shift}u]), i & {mask}u)")
+        }
+    };
+    // NaN is found on the bits, because fast math may assume that there is none.
+    let nan = match dtype.is_float() {
+        true => {
+            "(bitcast<u32>(a) & 0x7fffffffu) > 0x7f800000u || \
+                 !((bitcast<u32>(b) & 0x7fffffffu) > 0x7f800000u) && "
+        }
+        false => "",
+    };
+    let value = match reducer(reduce, dtype == DType::Bool) {
+        Reducer::Add => "a + b".to_string(),
+        Reducer::Multiply => "a * b".to_string(),
+        Reducer::Maximum => format!("select(b, a, {nan}(a > b))"),
+        Reducer::Minimum => format!("select(b, a, {nan}(a < b))"),
+    };
+    format!(
+        "{}{}fn put(i: u32, b: {wide}) {{ let a = {load}; out_set(i, {value}); }}\n",
+        packed::reader("updates", updates, dtype),
+        packed::writer("out", output, dtype),
+    )
+}
