@@ -193,17 +193,17 @@ mod gpu {
             writeln!(text, "struct Params {{ {} }}\nvar<immediate> p: Params;", words.join(", "));
         text.push_str(&packed::reader("x", 0, dtype));
         text.push_str(&packed::writer("out", 1, dtype));
-        text.push_str("fn copy(i: u32) {\nvar rest = i;\nvar from = p.w1;\nvar to = p.w2;\n");
+        text.push_str("fn copy(i: u32) {\nvar rest = i;\nvar src = p.w1;\nvar dst = p.w2;\n");
         for axis in (0..rank).rev() {
             let (length, from, to) = (3 + axis, 3 + rank + axis, 3 + 2 * rank + axis);
             // Strides may be negative; unsigned arithmetic wraps to the same place.
             let _ = writeln!(
                 text,
                 "let i{axis} = rest % p.w{length}; rest = rest / p.w{length};\n\
-                 from += i{axis} * p.w{from}; to += i{axis} * p.w{to};"
+                 src += i{axis} * p.w{from}; dst += i{axis} * p.w{to};"
             );
         }
-        text.push_str("out_set(to, x(from));\n}\n");
+        text.push_str("out_set(dst, x(src));\n}\n");
         text.push_str(include_str!("copy.wgsl"));
         text
     }

@@ -1,8 +1,317 @@
-//! Sorting and searching.
+//! Sorting and searching: `sort`, `argsort`, `partition`, `argpartition`, `topk`, `searchsorted`.
+//! Sorting is stable; NaN counts as larger than everything, and -0 equals +0.
 
-use crate::op::Entry;
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+#[cfg(test)]
+mod tests;
+
+use super::movement::{one_axis, slice_axis};
+use crate::array::{Array, DType, Meta, normalize_axis};
+use crate::cpu::CpuCall;
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuCall;
+use crate::op::{
+    Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, expect_contiguous, expect_dtype,
+    expect_inputs,
+};
+use crate::ops::{Axes, astype, flatten, moveaxis};
 
 /// Cases.
 pub(crate) fn entries() -> Vec<Entry> {
-    Vec::new()
+    let case = |label: &str, shape: &[usize], call: fn(&Array) -> Result<Array>| {
+        Case::new(label, &[shape], move |x| Ok(vec![call(&x[0])?]))
+            .dtypes(EVERY)
+            .tolerance(Tolerance::Exact)
+    };
+    let search = |label: &str, shape: &[usize], side: Side| {
+        Case::new(label, &[&[301], shape], move |x| {
+            Ok(vec![searchsorted(&sort(&x[0], 0)?, &x[1], side)?])
+        })
+        .dtypes(EVERY)
+        .tolerance(Tolerance::Exact)
+        .gradient(Gradient::Zero)
+    };
+    vec![
+        Entry {
+            name: "sort",
+            cases: vec![
+                case("last axis", &[3, 7], |x| sort(x, -1)),
+                case("first axis", &[7, 3], |x| sort(x, 0)),
+                case("flattened", &[5, 3], |x| sort(x, ())),
+                case("one element", &[4, 1], |x| sort(x, -1)),
+                case("nothing", &[4, 0], |x| sort(x, -1)),
+                case("longer than a block", &[2, 1100], |x| sort(x, -1)),
+            ],
+        },
+        Entry {
+            name: "argsort",
+            cases: vec![
+                case("last axis", &[3, 7], |x| argsort(x, -1)).gradient(Gradient::Zero),
+                case("middle axis", &[2, 9, 3], |x| argsort(x, 1)).gradient(Gradient::Zero),
+                case("longer than a block", &[3, 513], |x| argsort(x, -1)).gradient(Gradient::Zero),
+            ],
+        },
+        Entry { name: "partition", cases: vec![case("", &[3, 7], |x| partition(x, 2, -1))] },
+        Entry {
+            name: "argpartition",
+            cases: vec![case("", &[3, 7], |x| argpartition(x, 2, -1)).gradient(Gradient::Zero)],
+        },
+        Entry {
+            name: "topk",
+            cases: vec![
+                case("some", &[3, 7], |x| topk(x, 3, -1)),
+                case("none", &[3, 7], |x| topk(x, 0, 0)),
+            ],
+        },
+        Entry {
+            name: "searchsorted",
+            cases: vec![
+                search("left", &[5, 70], Side::Left),
+                search("right", &[1025], Side::Right),
+            ],
+        },
+    ]
+}
+
+/// The elements in rising order along `axis`, or all of them flattened with `()`.
+///
+/// ```
+/// use wootz::{Array, sort};
+/// let x = Array::new([[3, 1], [0, 2]])?;
+/// assert_eq!(sort(&x, -1)?.to_vec::<i32>()?, [1, 3, 0, 2]);
+/// assert_eq!(sort(&x, ())?.to_vec::<i32>()?, [0, 1, 2, 3]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn sort(x: &Array, axis: impl Into<Axes>) -> Result<Array> {
+    by_rows("sort", x, &axis.into(), |rows| Array::apply(Sort { indices: false }, &[rows]))
+}
+
+/// The indices (`uint32`) that put the elements in rising order along `axis`, or those of the
+/// flattened array with `()`. Equal elements keep their order.
+///
+/// ```
+/// use wootz::{Array, argsort};
+/// let x = Array::new([3.0f32, 1.0, 2.0])?;
+/// assert_eq!(argsort(&x, -1)?.to_vec::<u32>()?, [1, 2, 0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn argsort(x: &Array, axis: impl Into<Axes>) -> Result<Array> {
+    by_rows("argsort", x, &axis.into(), |rows| Array::apply(Sort { indices: true }, &[rows]))
+}
+
+/// The elements along `axis` with element `kth` in its sorted place, smaller ones before it and
+/// larger ones behind it. A negative `kth` counts from the end.
+///
+/// ```
+/// use wootz::{Array, partition};
+/// let x = partition(&Array::new([3, 1, 2])?, 1, -1)?;
+/// assert_eq!(x.to_vec::<i32>()?[1], 2);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn partition(x: &Array, kth: i64, axis: impl Into<Axes>) -> Result<Array> {
+    let axis = axis.into();
+    check_kth("partition", x, kth, &axis)?;
+    by_rows("partition", x, &axis, |rows| Array::apply(Sort { indices: false }, &[rows]))
+}
+
+/// The indices (`uint32`) that [`partition`] the elements along `axis`.
+///
+/// ```
+/// use wootz::{Array, argpartition};
+/// let indices = argpartition(&Array::new([3, 1, 2])?, 1, -1)?;
+/// assert_eq!(indices.to_vec::<u32>()?[1], 2);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn argpartition(x: &Array, kth: i64, axis: impl Into<Axes>) -> Result<Array> {
+    let axis = axis.into();
+    check_kth("argpartition", x, kth, &axis)?;
+    by_rows("argpartition", x, &axis, |rows| Array::apply(Sort { indices: true }, &[rows]))
+}
+
+/// The `k` largest elements along `axis`, in no promised order.
+///
+/// ```
+/// use wootz::{Array, topk};
+/// assert_eq!(topk(&Array::new([3, 1, 2])?, 2, -1)?.to_vec::<i32>()?, [2, 3]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn topk(x: &Array, k: usize, axis: impl Into<Axes>) -> Result<Array> {
+    by_rows("topk", x, &axis.into(), |rows| {
+        let last = rows.rank() - 1;
+        let length = rows.shape()[last];
+        if k > length {
+            let expected = format!("at most the {length} elements of the axis");
+            return Err(Error::argument("topk", "k", expected, k));
+        }
+        let sorted = Array::apply(Sort { indices: false }, &[rows])?;
+        slice_axis(&sorted, last, length - k, length, 1)
+    })
+}
+
+/// Which of equal elements [`searchsorted`] places a value beside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Before the first: the number of elements less than the value.
+    Left,
+    /// Behind the last: the number of elements not greater than the value.
+    Right,
+}
+
+/// The indices (`uint32`) at which the values would keep `sorted_sequence`, a sorted vector, in
+/// order.
+///
+/// ```
+/// use wootz::{Array, Side, searchsorted};
+/// let sorted = Array::new([1, 2, 2, 4])?;
+/// let values = Array::new([0, 2, 5])?;
+/// assert_eq!(searchsorted(&sorted, &values, Side::Left)?.to_vec::<u32>()?, [0, 1, 4]);
+/// assert_eq!(searchsorted(&sorted, &values, Side::Right)?.to_vec::<u32>()?, [0, 3, 4]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn searchsorted(sorted_sequence: &Array, values: &Array, side: Side) -> Result<Array> {
+    let dtype = DType::promote(sorted_sequence.dtype(), values.dtype());
+    let sorted = astype(sorted_sequence, dtype)?.contiguous()?;
+    Array::apply(SearchSorted { side }, &[&sorted, &astype(values, dtype)?.contiguous()?])
+}
+
+impl Array {
+    /// See [`sort`].
+    pub fn sort(&self, axis: impl Into<Axes>) -> Result<Array> {
+        sort(self, axis)
+    }
+
+    /// See [`argsort`].
+    pub fn argsort(&self, axis: impl Into<Axes>) -> Result<Array> {
+        argsort(self, axis)
+    }
+}
+
+/// Applies `f` to the array with `axis` last and row-major, and moves the axis back.
+fn by_rows(
+    op: &'static str,
+    x: &Array,
+    axis: &Axes,
+    f: impl Fn(&Array) -> Result<Array>,
+) -> Result<Array> {
+    let Some(axis) = one_axis(op, axis, x.rank())? else {
+        return f(&flatten(x, 0, -1)?.contiguous()?);
+    };
+    let rows = moveaxis(x, axis as i64, -1)?.contiguous()?;
+    moveaxis(&f(&rows)?, -1, axis as i64)
+}
+
+fn check_kth(op: &'static str, x: &Array, kth: i64, axis: &Axes) -> Result<()> {
+    let length = one_axis(op, axis, x.rank())?.map_or(x.size(), |axis| x.shape()[axis]);
+    if normalize_axis(op, kth, length).is_err() {
+        let expected = format!("an index of an axis of length {length}");
+        return Err(Error::argument(op, "kth", expected, kth));
+    }
+    Ok(())
+}
+
+/// Sorts the last axis of a row-major array, or tells the indices that do.
+#[derive(Clone, Debug)]
+struct Sort {
+    indices: bool,
+}
+
+impl Op for Sort {
+    fn name(&self) -> &'static str {
+        if self.indices { "argsort" } else { "sort" }
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 1)?;
+        expect_contiguous(self, inputs, 0)?;
+        let shape = inputs[0].shape();
+        match shape.last() {
+            None => return Err(Error::shape(self.name(), "x", "one of at least 1 axis", shape)),
+            Some(&length) if length > u32::MAX as usize => {
+                let (op, argument, got) = (self.name(), "x".into(), format!("axis of {length}"));
+                return Err(Error::SizeOverflow { op, argument, got, limit: u32::MAX as u64 });
+            }
+            _ => {}
+        }
+        let dtype = if self.indices { DType::U32 } else { inputs[0].dtype };
+        Ok(Metas::from_elem(Meta::new(self.name(), shape, dtype)?, 1))
+    }
+
+    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+        if gpu { 2 * size_of::<u32>() * inputs[0].size() } else { 0 }
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        if self.indices { cpu::argsort(call) } else { cpu::sort(call) }
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::sort(call, self.indices)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = cotangents[0].as_ref().filter(|_| !self.indices) else {
+            return Ok(vec![None]);
+        };
+        let _ = (gradient, inputs);
+        Err(Error::NotDifferentiable { op: "sort", reason: "take_along_axis is missing" })
+    }
+}
+
+/// Binary search of the second input's elements in the first, a sorted vector.
+#[derive(Clone, Debug)]
+struct SearchSorted {
+    side: Side,
+}
+
+impl Op for SearchSorted {
+    fn name(&self) -> &'static str {
+        "searchsorted"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["sorted_sequence", "values", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 2)?;
+        expect_contiguous(self, inputs, 0)?;
+        expect_contiguous(self, inputs, 1)?;
+        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        let [length] = *inputs[0].shape() else {
+            let expected = "one of 1 axis";
+            return Err(Error::shape(self.name(), "sorted_sequence", expected, inputs[0].shape()));
+        };
+        if length > u32::MAX as usize {
+            let (op, argument) = (self.name(), "sorted_sequence".into());
+            let got = format!("{length} elements");
+            return Err(Error::SizeOverflow { op, argument, got, limit: u32::MAX as u64 });
+        }
+        Ok(Metas::from_elem(Meta::new(self.name(), inputs[1].shape(), DType::U32)?, 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::searchsorted(call, self.side)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::searchsorted(call, self.side)
+    }
+
+    fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
+        Ok(vec![None, None])
+    }
 }
