@@ -2,6 +2,7 @@
 
 pub(crate) mod math;
 mod numbers;
+pub(crate) mod rows;
 
 pub(crate) use numbers::{Integer, Real};
 
