@@ -1,8 +1,350 @@
-//! Matrix products.
+//! Matrix products: `matmul` with batches and broadcasting, and what is made of it.
+//!
+//! Any strides go into the kernels as they are: a transposed or broadcast argument is not copied.
 
-use crate::op::Entry;
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use self::plan::Plan;
+use crate::array::{Array, DType, Meta, Shape, broadcast_shapes, normalize_axis};
+use crate::cpu::CpuCall;
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuCall;
+use crate::op::{Case, Entry, Metas, Op, Tolerance, argument_name, expect_dtype, expect_float};
+use crate::ops::elementwise::sum_to_shape;
+use crate::ops::{add, astype, broadcast_to, multiply, reshape, transpose_axes};
 
 /// Cases.
 pub(crate) fn entries() -> Vec<Entry> {
-    Vec::new()
+    let case = |label: &str, a: &[usize], b: &[usize]| {
+        Case::new(label, &[a, b], |x| Ok(vec![matmul(&x[0], &x[1])?]))
+            .tolerance(Tolerance::Contraction)
+    };
+    let matmul_cases = vec![
+        case("small", &[3, 5], &[5, 7]),
+        case("one", &[1, 1], &[1, 1]),
+        case("more than one tile", &[35, 33], &[33, 67]),
+        case("large tiles", &[65, 19], &[19, 130]),
+        case("row times matrix", &[1, 70], &[70, 9]),
+        case("matrix times column", &[9, 70], &[70, 1]),
+        case("dot", &[300], &[300]),
+        case("vector times matrix", &[5], &[5, 6]),
+        case("matrix times vector", &[6, 5], &[5]),
+        case("batch", &[2, 3, 4, 5], &[2, 3, 5, 2]),
+        case("shared right", &[2, 3, 5], &[5, 4]),
+        case("shared left", &[3, 5], &[4, 5, 2]),
+        case("broadcast batch", &[2, 1, 3, 4], &[3, 4, 5]),
+        case("batch of matrix times vector", &[3, 4, 5], &[5]),
+        case("batch of rows", &[3, 1, 5], &[3, 5, 2]),
+        case("nothing to sum", &[3, 0], &[0, 2]),
+        case("no rows", &[0, 3], &[3, 2]),
+        case("no batch", &[0, 2, 3], &[3, 2]),
+    ];
+    let addmm_case = |label: &str, c: &[usize], a: &[usize], b: &[usize]| {
+        Case::new(label, &[c, a, b], |x| Ok(vec![addmm(&x[0], &x[1], &x[2], 0.5, 2.0)?]))
+            .tolerance(Tolerance::Contraction)
+    };
+    let addmm_cases = vec![
+        addmm_case("matrix", &[3, 7], &[3, 5], &[5, 7]),
+        addmm_case("bias", &[7], &[2, 3, 5], &[5, 7]),
+        addmm_case("scalar", &[], &[3, 5], &[5, 2]),
+        addmm_case("vector", &[3], &[3, 5], &[5]),
+    ];
+    vec![
+        Entry { name: "matmul", cases: matmul_cases },
+        Entry { name: "addmm", cases: addmm_cases },
+        Entry {
+            name: "inner",
+            cases: vec![
+                Case::new("", &[&[2, 3, 5], &[4, 5]], |x| Ok(vec![inner(&x[0], &x[1])?]))
+                    .tolerance(Tolerance::Contraction),
+            ],
+        },
+        Entry {
+            name: "outer",
+            cases: vec![
+                Case::new("", &[&[2, 3], &[5]], |x| Ok(vec![outer(&x[0], &x[1])?]))
+                    .tolerance(Tolerance::Contraction),
+            ],
+        },
+        Entry {
+            name: "tensordot",
+            cases: vec![
+                Case::new("named axes", &[&[2, 3, 4], &[4, 5, 2]], |x| {
+                    Ok(vec![tensordot_axes(&x[0], &x[1], &[0, 2], &[2, 0])?])
+                })
+                .tolerance(Tolerance::Contraction),
+                Case::new("last with first", &[&[2, 3, 4], &[3, 4, 5]], |x| {
+                    Ok(vec![tensordot(&x[0], &x[1], 2)?])
+                })
+                .tolerance(Tolerance::Contraction),
+            ],
+        },
+    ]
+}
+
+/// The matrix product over the last two axes, with the axes before them broadcast. A vector on the
+/// left counts as a row and one on the right as a column, and that axis is dropped from the result.
+///
+/// ```
+/// use wootz::{Array, matmul};
+/// let a = Array::new([[1.0f32, 2.0], [3.0, 4.0]])?;
+/// let x = Array::new([1.0f32, 10.0])?;
+/// assert_eq!(matmul(&a, &x)?.to_vec::<f32>()?, [21.0, 43.0]);
+/// assert_eq!(matmul(&a, &a.transpose()?)?.to_vec::<f32>()?, [5.0, 11.0, 11.0, 25.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
+    let dtype = promoted("matmul", &[("a", a), ("b", b)])?;
+    product("matmul", &astype(a, dtype)?, &astype(b, dtype)?)
+}
+
+/// `alpha · (a @ b) + beta · c`, with `c` broadcast to the shape of the product.
+///
+/// ```
+/// use wootz::{Array, addmm};
+/// let (a, b) = (Array::new([[1.0f32, 2.0]])?, Array::new([[3.0f32], [4.0]])?);
+/// let c = Array::new([1.0f32])?;
+/// assert_eq!(addmm(&c, &a, &b, 2.0, 0.5)?.to_vec::<f32>()?, [22.5]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f64, beta: f64) -> Result<Array> {
+    let dtype = promoted("addmm", &[("c", c), ("a", a), ("b", b)])?;
+    let product = product("addmm", &astype(a, dtype)?, &astype(b, dtype)?)?;
+    let fits = broadcast_shapes("addmm", c.shape(), product.shape());
+    if !fits.is_ok_and(|shape| shape[..] == *product.shape()) {
+        let expected = format!("one that broadcasts to {:?}", product.shape());
+        return Err(Error::shape("addmm", "c", expected, c.shape()));
+    }
+    // The scalings and the sum are fused into one pass behind the product.
+    let scaled = |x: Array, by: f64| if by == 1.0 { Ok(x) } else { multiply(&x, by) };
+    add(scaled(product, alpha)?, scaled(astype(c, dtype)?, beta)?)
+}
+
+/// Sums of products along the last axes of `a` and `b`; scalars multiply.
+///
+/// ```
+/// use wootz::{Array, inner};
+/// let x = Array::new([1.0f32, 2.0])?;
+/// assert_eq!(inner(&x, &x)?.item::<f32>()?, 5.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn inner(a: &Array, b: &Array) -> Result<Array> {
+    if a.rank() == 0 || b.rank() == 0 {
+        return multiply(a, b);
+    }
+    if a.shape().last() != b.shape().last() {
+        let expected = format!("a last axis of {:?}", a.shape().last().unwrap_or(&1));
+        return Err(Error::shape("inner", "b", expected, b.shape()));
+    }
+    tensordot_axes(a, b, &[-1], &[-1])
+}
+
+/// The products of every element of `a` with every element of `b`.
+///
+/// ```
+/// use wootz::{Array, outer};
+/// let (a, b) = (Array::new([1, 2])?, Array::new([3, 4])?);
+/// assert_eq!(outer(&a, &b)?.to_vec::<i32>()?, [3, 4, 6, 8]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn outer(a: &Array, b: &Array) -> Result<Array> {
+    multiply(reshape(a, &[a.size(), 1])?, reshape(b, &[b.size()])?)
+}
+
+/// Sums of products over the last `axes` axes of `a` and the first `axes` axes of `b`.
+///
+/// ```
+/// use wootz::{Array, tensordot};
+/// let a = Array::new([[1.0f32, 2.0], [3.0, 4.0]])?;
+/// assert_eq!(tensordot(&a, &a, 2)?.item::<f32>()?, 30.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn tensordot(a: &Array, b: &Array, axes: usize) -> Result<Array> {
+    if axes > a.rank().min(b.rank()) {
+        let expected = format!("at most {}", a.rank().min(b.rank()));
+        return Err(Error::argument("tensordot", "axes", expected, axes));
+    }
+    let last: Vec<i64> = (a.rank() - axes..a.rank()).map(|axis| axis as i64).collect();
+    let first: Vec<i64> = (0..axes as i64).collect();
+    tensordot_axes(a, b, &last, &first)
+}
+
+/// Sums of products over pairs of axes: `axes_a[i]` of `a` with `axes_b[i]` of `b`.
+///
+/// ```
+/// use wootz::{Array, tensordot_axes};
+/// let a = Array::new([[1.0f32, 2.0], [3.0, 4.0]])?;
+/// assert_eq!(tensordot_axes(&a, &a, &[0, 1], &[1, 0])?.item::<f32>()?, 29.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn tensordot_axes(a: &Array, b: &Array, axes_a: &[i64], axes_b: &[i64]) -> Result<Array> {
+    if axes_a.len() != axes_b.len() {
+        let expected = format!("{} axes, as for a", axes_a.len());
+        return Err(Error::argument("tensordot", "axes_b", expected, axes_b.len()));
+    }
+    let dtype = promoted("tensordot", &[("a", a), ("b", b)])?;
+    let split = |argument: &str, x: &Array, axes: &[i64]| {
+        let mut taken = Vec::with_capacity(axes.len());
+        for &axis in axes {
+            let axis = normalize_axis("tensordot", axis, x.rank())?;
+            if taken.contains(&axis) {
+                let got = format!("{axes:?}");
+                return Err(Error::argument("tensordot", argument, "distinct axes", got));
+            }
+            taken.push(axis);
+        }
+        let free: Vec<usize> = (0..x.rank()).filter(|axis| !taken.contains(axis)).collect();
+        Ok((free, taken))
+    };
+    let (free_a, taken_a) = split("axes_a", a, axes_a)?;
+    let (free_b, taken_b) = split("axes_b", b, axes_b)?;
+    let lengths = |x: &Array, axes: &[usize]| -> Vec<usize> {
+        axes.iter().map(|&axis| x.shape()[axis]).collect()
+    };
+    let (summed, other) = (lengths(a, &taken_a), lengths(b, &taken_b));
+    if summed != other {
+        let expected = format!("{summed:?} along axes {axes_b:?}");
+        return Err(Error::shape("tensordot", "b", expected, b.shape()));
+    }
+    let mut shape = lengths(a, &free_a);
+    let (m, k) = (shape.iter().product(), summed.iter().product());
+    let columns = lengths(b, &free_b);
+    let n = columns.iter().product();
+    shape.extend(columns);
+    let order = |axes: [&[usize]; 2]| -> Vec<i64> {
+        axes.concat().into_iter().map(|axis| axis as i64).collect()
+    };
+    let a = transpose_axes(&astype(a, dtype)?, &order([&free_a, &taken_a]))?;
+    let b = transpose_axes(&astype(b, dtype)?, &order([&taken_b, &free_b]))?;
+    let product = Array::apply(Matmul, &[&reshape(&a, &[m, k])?, &reshape(&b, &[k, n])?])?;
+    reshape(&product, &shape)
+}
+
+impl Array {
+    /// The matrix product; see [`matmul`].
+    pub fn matmul(&self, b: &Array) -> Result<Array> {
+        matmul(self, b)
+    }
+}
+
+/// The dtype that all arguments are converted to. There are no products of integer matrices.
+fn promoted(op: &'static str, arguments: &[(&str, &Array)]) -> Result<DType> {
+    let (name, first) = arguments[0];
+    let dtypes = arguments.iter().map(|(_, array)| array.dtype());
+    let dtype = dtypes.reduce(DType::promote).unwrap_or(first.dtype());
+    if !dtype.is_float() {
+        return Err(Error::dtype(op, name, "a floating-point type for one of the inputs", dtype));
+    }
+    Ok(dtype)
+}
+
+/// The product of arrays of one dtype, in the name of `op`.
+fn product(op: &'static str, a: &Array, b: &Array) -> Result<Array> {
+    for (name, array) in [("a", a), ("b", b)] {
+        if array.rank() == 0 {
+            return Err(Error::shape(op, name, "one of at least one axis", array.shape()));
+        }
+    }
+    let (row, column) = (a.rank() == 1, b.rank() == 1);
+    let a = if row { reshape(a, &[1, a.size()])? } else { a.clone() };
+    let b = if column { reshape(b, &[b.size(), 1])? } else { b.clone() };
+    let (mut a, mut b) = (a, b);
+    if let Ok(plan) = Plan::new(op, a.meta(), b.meta())
+        && plan.batch.len() > plan::MOST_BATCH_AXES
+        && a.device().is_gpu()
+    {
+        // More axes than a kernel's parameters can tell are merged by copying.
+        let batch = broadcast_shapes(op, batch_of(a.shape()), batch_of(b.shape()))?;
+        let spread = |x: &Array| {
+            let matrix = &x.shape()[x.rank() - 2..];
+            let shape: Vec<usize> = batch.iter().chain(matrix).copied().collect();
+            broadcast_to(x, &shape)?.contiguous()
+        };
+        (a, b) = (spread(&a)?, spread(&b)?);
+    }
+    let product = Array::apply(Matmul, &[&a, &b])?;
+    let mut shape = Shape::from_slice(product.shape());
+    if column {
+        shape.pop();
+    }
+    if row {
+        shape.remove(product.rank() - 2);
+    }
+    reshape(&product, &shape)
+}
+
+fn batch_of(shape: &[usize]) -> &[usize] {
+    &shape[..shape.len() - 2]
+}
+
+/// The product of matrices: `a` of `[…, m, k]` and `b` of `[…, k, n]`, in any layout, give
+/// `[…, m, n]`. The lazy function is [`matmul`].
+#[derive(Clone, Copy, Debug)]
+pub struct Matmul;
+
+impl Op for Matmul {
+    fn name(&self) -> &'static str {
+        "matmul"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["a", "b", "output"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        crate::op::expect_inputs(self, inputs, 2)?;
+        expect_float(self, inputs, 0)?;
+        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        for (index, input) in inputs.iter().enumerate() {
+            if input.shape().len() < 2 {
+                let (name, expected) = (argument_name(self, index), "one of at least two axes");
+                return Err(Error::shape(self.name(), name, expected, input.shape()));
+            }
+        }
+        let plan = Plan::new(self.name(), &inputs[0], &inputs[1])?;
+        Ok(Metas::from_elem(Meta::new(self.name(), &plan.output, inputs[0].dtype)?, 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::run(call)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::run(call)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
+        let (a, b) = (&inputs[0], &inputs[1]);
+        let da = sum_to_shape(&matmul(gradient, &swapped(b)?)?, a.shape())?;
+        let db = if b.rank() == 2 && a.rank() > 2 {
+            // A right matrix that all of the batch shares: the batch is part of the sum's axis.
+            let rows: usize = a.shape()[..a.rank() - 1].iter().product();
+            let (k, n) = (b.shape()[0], b.shape()[1]);
+            matmul(&swapped(&reshape(a, &[rows, k])?)?, &reshape(gradient, &[rows, n])?)?
+        } else {
+            sum_to_shape(&matmul(&swapped(a)?, gradient)?, b.shape())?
+        };
+        Ok(vec![Some(da), Some(db)])
+    }
+}
+
+/// With the last two axes exchanged.
+fn swapped(x: &Array) -> Result<Array> {
+    let mut axes: Vec<i64> = (0..x.rank() as i64).collect();
+    let last = axes.len() - 1;
+    axes.swap(last - 1, last);
+    transpose_axes(x, &axes)
 }
