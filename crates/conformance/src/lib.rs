@@ -1,0 +1,99 @@
+//! The conformance runner: operations of wootz against cases recorded from MLX.
+//!
+//! A case is judged by [`execute`](judge): its inputs are built as the views it names, the row of
+//! the [table] that has its operation's name is called, and outputs and recorded gradients are
+//! compared by the case's class. [`run`] does that for a folder and makes a [`Report`].
+
+mod call;
+mod case;
+mod compare;
+mod execute;
+mod report;
+mod sample;
+mod self_test;
+mod table;
+mod tensor;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+pub use case::{Case, Class, Expected, Folder};
+pub use execute::{Verdict, judge};
+pub use report::{Outcome, Report};
+pub use sample::sample;
+pub use self_test::self_test;
+use wootz::Device;
+
+/// Which cases of a folder to run.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Names of operations; empty for all.
+    pub ops: Vec<String>,
+}
+
+impl Filter {
+    /// The operations of a named set, `foundation` being the only one.
+    pub fn set(name: &str) -> Result<Filter> {
+        let text = match name {
+            "foundation" => include_str!("../sets/foundation.txt"),
+            _ => anyhow::bail!("there is no set {name:?}; known is foundation"),
+        };
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Ok(Filter { ops: lines.flat_map(str::split_whitespace).map(String::from).collect() })
+    }
+
+    /// Whether a case is meant.
+    pub fn takes(&self, case: &Case) -> bool {
+        self.ops.is_empty() || self.ops.contains(&case.op)
+    }
+
+    /// Keeps the cases that are meant. An operation without cases is a mistake.
+    pub fn apply(&self, folder: &mut Folder) -> Result<()> {
+        folder.cases.retain(|case| self.takes(case));
+        for op in &self.ops {
+            let found = folder.cases.iter().any(|case| case.op == *op);
+            ensure!(found, "there is no case of {op}");
+        }
+        Ok(())
+    }
+}
+
+/// Reads a folder of cases.
+pub fn read(folder: &Path) -> Result<Folder> {
+    Folder::read(folder).with_context(|| format!("cannot read the cases of {}", folder.display()))
+}
+
+/// Runs all cases of a folder on a device.
+pub fn run(folder: &Folder, device: &Device) -> Report {
+    let _quiet = QuietPanics::install();
+    let judged = folder.cases.iter().map(|case| {
+        let expected = Expected::of(case, &folder.tensors);
+        let verdict = judge(case, &expected, &folder.tensors, device);
+        Outcome::new(case, verdict, &folder.tensors)
+    });
+    Report::new(judged.collect())
+}
+
+type Hook = Box<dyn Fn(&std::panic::PanicHookInfo<'_>) + Send + Sync>;
+
+/// Panics of cases are results; their messages are kept out of the output while this lives.
+struct QuietPanics(Option<Hook>);
+
+impl QuietPanics {
+    fn install() -> QuietPanics {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        QuietPanics(Some(before))
+    }
+}
+
+impl Drop for QuietPanics {
+    fn drop(&mut self) {
+        // The hook cannot be changed while this thread unwinds.
+        if let Some(hook) = self.0.take()
+            && !std::thread::panicking()
+        {
+            std::panic::set_hook(hook);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! `conformance DIR`: runs a folder of recorded cases and prints what passed.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::Parser;
+use conformance::Filter;
+use wootz::Device;
+
+#[derive(Parser)]
+#[command(about = "Runs operations against cases recorded from MLX")]
+struct Arguments {
+    /// A folder with cases.jsonl and tensors.safetensors
+    folder: PathBuf,
+    /// cpu, gpu, or gpu:N for an adapter
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Only these operations
+    #[arg(long, value_delimiter = ',')]
+    op: Vec<String>,
+    /// Only the operations of a named set (foundation)
+    #[arg(long, conflicts_with = "op")]
+    set: Option<String>,
+    /// Writes the result of every case
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Percent of each tier that must pass, such as 99.5,99,90
+    #[arg(long, value_delimiter = ',')]
+    require: Vec<f64>,
+    /// Lists the operations that pass whole, too
+    #[arg(long)]
+    all: bool,
+    /// Failing cases shown for each operation
+    #[arg(long, default_value_t = 3)]
+    reasons: usize,
+    /// Corrupts expectations of passing cases and checks that each is noticed
+    #[arg(long)]
+    self_test: bool,
+    /// Writes a sample of the cases to a folder
+    #[arg(long)]
+    make_sample: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let mut folder = conformance::read(&arguments.folder)?;
+    let filter = match &arguments.set {
+        Some(name) => Filter::set(name)?,
+        None => Filter { ops: arguments.op.clone() },
+    };
+    filter.apply(&mut folder)?;
+    if let Some(path) = &arguments.make_sample {
+        let sample = conformance::sample(&folder);
+        sample.write(path)?;
+        println!("{} of {} cases", sample.cases.len(), folder.cases.len());
+        return Ok(());
+    }
+    let device = Device::from_name(&arguments.device)?;
+    if arguments.self_test {
+        let (text, unnoticed) = conformance::self_test(&folder, &device);
+        unnoticed.iter().take(50).for_each(|line| println!("UNNOTICED {line}"));
+        print!("{text}");
+        ensure!(unnoticed.is_empty(), "{} corruptions were not noticed", unnoticed.len());
+        return Ok(());
+    }
+    let report = conformance::run(&folder, &device);
+    print!("{}", report.text(arguments.all, arguments.reasons));
+    if let Some(path) = &arguments.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&report.json())?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    report.require(&arguments.require)
+}

@@ -1,0 +1,233 @@
+//! What came of a run: counts by operation and tier, and the reasons of failures.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use anyhow::{Result, bail};
+use serde_json::{Value, json};
+
+use crate::case::{Case, Class};
+use crate::execute::Verdict;
+use crate::tensor::{Kind, Tensors};
+
+/// One case and its verdict.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The case's id.
+    pub id: String,
+    /// Its operation.
+    pub op: String,
+    /// Its tier.
+    pub tier: usize,
+    /// Whether the call must be refused.
+    pub error: bool,
+    /// Whether complex numbers occur.
+    pub complex: bool,
+    /// What came of it.
+    pub verdict: Verdict,
+}
+
+impl Outcome {
+    pub(crate) fn new(case: &Case, verdict: Verdict, tensors: &Tensors) -> Outcome {
+        Outcome {
+            id: case.id.clone(),
+            op: case.op.clone(),
+            tier: case.tier,
+            error: case.class == Class::Error,
+            complex: case.mentions(Kind::Complex64, tensors),
+            verdict,
+        }
+    }
+
+    /// The reason if the case counts as failed.
+    pub fn failure(&self) -> Option<String> {
+        match &self.verdict {
+            Verdict::Failed(why) => Some(why.clone()),
+            Verdict::Unknown(what) => Some(format!("unknown: {what}")),
+            Verdict::Passed | Verdict::NotCounted(_) => None,
+        }
+    }
+}
+
+/// All verdicts of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// In the order of the folder.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    /// Error cases pass only beside a normal case of their operation that passes: an operation
+    /// that refuses everything is not right about what to refuse.
+    pub(crate) fn new(mut outcomes: Vec<Outcome>) -> Report {
+        let passes = |outcome: &&Outcome| !outcome.error && outcome.verdict == Verdict::Passed;
+        let works: BTreeSet<String> =
+            outcomes.iter().filter(passes).map(|outcome| outcome.op.clone()).collect();
+        for outcome in &mut outcomes {
+            let alone = outcome.error && !works.contains(&outcome.op);
+            if alone && outcome.verdict == Verdict::Passed {
+                let why = "refused, but no normal case of the operation passes";
+                outcome.verdict = Verdict::Failed(why.into());
+            }
+        }
+        Report { outcomes }
+    }
+
+    /// The table that is printed: operations that do not pass, or all of them, then the tiers.
+    pub fn text(&self, all: bool, reasons: usize) -> String {
+        let mut by_op: BTreeMap<(usize, &str), Counts> = BTreeMap::new();
+        for outcome in &self.outcomes {
+            by_op.entry((outcome.tier, &outcome.op)).or_default().add(outcome);
+        }
+        let mut text = String::new();
+        let _ = writeln!(text, "{:<34} tier {}", "operation", Counts::HEADER);
+        for ((tier, op), counts) in by_op.iter().filter(|(_, counts)| all || counts.bad() > 0) {
+            let _ = writeln!(text, "{op:<34} {tier:>4} {}", counts.row());
+        }
+        let whole = by_op.values().filter(|counts| counts.bad() == 0).count();
+        let _ = writeln!(text, "\n{whole} of {} operations pass all of their cases\n", by_op.len());
+        let failures = self.outcomes.iter().filter_map(|o| Some((o, o.failure()?)));
+        let mut first: BTreeMap<&str, Vec<(&Outcome, String)>> = BTreeMap::new();
+        for (outcome, why) in failures.filter(|(o, _)| !matches!(o.verdict, Verdict::Unknown(_))) {
+            first.entry(&outcome.op).or_default().push((outcome, why));
+        }
+        for (op, list) in first {
+            for (outcome, why) in list.iter().filter(|(o, _)| !o.complex).take(reasons) {
+                let _ = writeln!(text, "{} {op}: {}", outcome.id, shortened(why));
+            }
+        }
+        let _ = writeln!(text, "\n{:<34}      {}", "tier", Counts::HEADER);
+        for tier in [Some(1), Some(2), Some(3), None] {
+            let counts = self.counts(tier);
+            let name = tier.map_or("all".into(), |tier| tier.to_string());
+            let _ = writeln!(text, "{name:<34}      {}", counts.row());
+        }
+        text
+    }
+
+    /// One object for each case.
+    pub fn json(&self) -> Value {
+        let case = |outcome: &Outcome| {
+            let (result, reason) = match &outcome.verdict {
+                Verdict::Passed => ("passed", None),
+                Verdict::Failed(why) => ("failed", Some(why)),
+                Verdict::Unknown(what) => ("unknown", Some(what)),
+                Verdict::NotCounted(why) => ("not counted", Some(why)),
+            };
+            json!({
+                "id": outcome.id, "op": outcome.op, "tier": outcome.tier, "error": outcome.error,
+                "complex": outcome.complex, "result": result, "reason": reason,
+            })
+        };
+        Value::Array(self.outcomes.iter().map(case).collect())
+    }
+
+    /// An error if a tier has a smaller share of passes, in percent, than asked for.
+    pub fn require(&self, percents: &[f64]) -> Result<()> {
+        let mut missed = Vec::new();
+        for (tier, &wanted) in (1..).zip(percents) {
+            let counts = self.counts(Some(tier));
+            // A share of nothing is missed too: the figure was asked for.
+            let share = if counts.counted() == 0 { 0.0 } else { counts.percent() };
+            if share < wanted && wanted > 0.0 {
+                missed.push(format!("tier {tier}: {share:.2} % of {wanted} %"));
+            }
+        }
+        if !missed.is_empty() {
+            bail!("required figures are missed: {}", missed.join(", "));
+        }
+        Ok(())
+    }
+
+    fn counts(&self, tier: Option<usize>) -> Counts {
+        let mut counts = Counts::default();
+        let meant = |outcome: &&Outcome| tier.is_none_or(|tier| tier == outcome.tier);
+        self.outcomes.iter().filter(meant).for_each(|outcome| counts.add(outcome));
+        counts
+    }
+}
+
+/// Verdicts of a group of cases.
+#[derive(Default)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    unknown: usize,
+    /// Failed or unknown, with complex numbers.
+    complex: usize,
+    not_counted: usize,
+}
+
+impl Counts {
+    const HEADER: &str = " passed  failed unknown   cases  percent | complex64  percent without";
+
+    fn add(&mut self, outcome: &Outcome) {
+        match outcome.verdict {
+            Verdict::Passed => self.passed += 1,
+            Verdict::Failed(_) => self.failed += 1,
+            Verdict::Unknown(_) => self.unknown += 1,
+            Verdict::NotCounted(_) => self.not_counted += 1,
+        }
+        self.complex += (outcome.complex && outcome.failure().is_some()) as usize;
+    }
+
+    fn bad(&self) -> usize {
+        self.failed + self.unknown
+    }
+
+    fn counted(&self) -> usize {
+        self.passed + self.bad()
+    }
+
+    fn percent(&self) -> f64 {
+        share(self.passed, self.counted())
+    }
+
+    fn row(&self) -> String {
+        let Counts { passed, failed, unknown, complex, not_counted } = self;
+        let counted = self.counted();
+        let mut row = format!("{passed:>7} {failed:>7} {unknown:>7} {counted:>7} ");
+        let (percent, without) = (self.percent(), share(*passed, counted - complex));
+        let _ = write!(row, "{percent:>8.2} | {complex:>9} {without:>16.2}");
+        if *not_counted > 0 {
+            let _ = write!(row, "  ({not_counted} not counted)");
+        }
+        row
+    }
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+fn shortened(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(op: &str, error: bool, verdict: Verdict) -> Outcome {
+        Outcome { id: "0".into(), op: op.into(), tier: 1, error, complex: false, verdict }
+    }
+
+    #[test]
+    fn error_cases_need_a_normal_case_that_passes() {
+        let report = Report::new(vec![
+            outcome("works", true, Verdict::Passed),
+            outcome("works", false, Verdict::Passed),
+            outcome("refuses", true, Verdict::Passed),
+            outcome("refuses", false, Verdict::Unknown("operation".into())),
+        ]);
+        let passed: Vec<_> = report.outcomes.iter().map(|o| o.failure().is_none()).collect();
+        assert_eq!(passed, [true, true, false, false]);
+        assert!(report.require(&[50.0, 0.0, 0.0]).is_ok());
+        assert!(report.require(&[50.1]).is_err());
+        assert!(report.require(&[0.0, 1.0]).is_err());
+    }
+}
