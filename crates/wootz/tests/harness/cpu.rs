@@ -9,7 +9,7 @@ use super::tolerance::{Against, compare, compare_specials};
 use super::{Log, SPECIALS, Subject, draw, follows_dtype, gradients, run, same_bits, widen};
 
 /// Checks one case in all its dtypes.
-pub fn check(subject: &Subject) -> Log {
+pub(crate) fn check(subject: &Subject) -> Log {
     let mut log = Log::new(subject);
     let dtypes = subject.case.dtypes;
     for &dtype in dtypes {
@@ -93,7 +93,7 @@ fn specials(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
 }
 
 /// Compares all outputs.
-pub fn compare_all(
+pub(crate) fn compare_all(
     got: &[Host],
     want: &[Host],
     class: Tolerance,

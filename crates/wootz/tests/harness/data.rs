@@ -6,45 +6,45 @@ use wootz::{Array, DType, Device, Result};
 
 /// A row-major array in host memory.
 #[derive(Clone, Debug)]
-pub struct Host {
-    pub shape: Vec<usize>,
-    pub dtype: DType,
-    pub bytes: Vec<u8>,
+pub(crate) struct Host {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: DType,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Host {
     /// Values rounded, or wrapped, to `dtype`.
-    pub fn from_f64(shape: &[usize], dtype: DType, values: &[f64]) -> Host {
+    pub(crate) fn from_f64(shape: &[usize], dtype: DType, values: &[f64]) -> Host {
         let bytes = values.iter().flat_map(|&value| encode(dtype, value)).collect();
         Host { shape: shape.to_vec(), dtype, bytes }
     }
 
-    pub fn to_f64(&self) -> Vec<f64> {
+    pub(crate) fn to_f64(&self) -> Vec<f64> {
         self.bytes.chunks_exact(self.dtype.size()).map(|bytes| decode(self.dtype, bytes)).collect()
     }
 
     /// The same values in another dtype.
-    pub fn cast(&self, dtype: DType) -> Host {
+    pub(crate) fn cast(&self, dtype: DType) -> Host {
         Host::from_f64(&self.shape, dtype, &self.to_f64())
     }
 
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.shape.iter().product()
     }
 
     /// What an array holds. Its shape must fit its bytes.
-    pub fn read(array: &Array) -> Result<Host> {
+    pub(crate) fn read(array: &Array) -> Result<Host> {
         let bytes = array.to_bytes()?;
         Ok(Host { shape: array.shape().to_vec(), dtype: array.dtype(), bytes })
     }
 
-    pub fn array(&self, device: &Device) -> Result<Array> {
+    pub(crate) fn array(&self, device: &Device) -> Result<Array> {
         Array::from_bytes_on(&self.bytes, &self.shape, self.dtype, device)
     }
 }
 
 /// One element's bytes.
-pub fn encode(dtype: DType, value: f64) -> Vec<u8> {
+pub(crate) fn encode(dtype: DType, value: f64) -> Vec<u8> {
     // Integers wrap, as the kernels' arithmetic does; NaN has no integer and becomes 0.
     let integer = value as i128 as u128;
     match dtype {
@@ -77,16 +77,16 @@ fn decode(dtype: DType, b: &[u8]) -> f64 {
 }
 
 /// A small generator of random numbers, the same on every machine.
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
     /// A stream that depends on the text only.
-    pub fn new(seed: &str) -> Random {
+    pub(crate) fn new(seed: &str) -> Random {
         let hash = |hash: u64, byte: u8| (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3);
         Random(seed.bytes().fold(0xcbf2_9ce4_8422_2325, hash))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -95,17 +95,17 @@ impl Random {
     }
 
     /// Uniform in 0..1.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Values in ±1.
-    pub fn signed(&mut self, count: usize) -> Vec<f64> {
+    pub(crate) fn signed(&mut self, count: usize) -> Vec<f64> {
         (0..count).map(|_| 2.0 * self.unit() - 1.0).collect()
     }
 
     /// Values for an argument of a case, in `dtype` unless it has one of its own.
-    pub fn draw(&mut self, input: &CaseInput, dtype: DType) -> Host {
+    pub(crate) fn draw(&mut self, input: &CaseInput, dtype: DType) -> Host {
         let dtype = input.dtype.unwrap_or(dtype);
         let size = input.shape.iter().product();
         let (low, high) = (input.range.start, input.range.end);

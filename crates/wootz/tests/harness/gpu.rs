@@ -15,18 +15,18 @@ use super::{
 };
 
 /// The devices of the GPU part, all of one adapter.
-pub struct Devices {
+pub(crate) struct Devices {
     /// As shipped.
-    pub plain: Device,
+    pub(crate) plain: Device,
     /// With runtime checks compiled into the kernels.
-    pub checked: Device,
+    pub(crate) checked: Device,
     /// That refuses bindings above 64 KiB.
-    pub small: Device,
+    pub(crate) small: Device,
 }
 
 impl Devices {
     /// Opens them. Without a GPU the reason is returned.
-    pub fn open() -> Result<Devices, String> {
+    pub(crate) fn open() -> Result<Devices, String> {
         let text = |error: wootz::Error| error.to_string();
         let best = Device::gpu().map_err(text)?;
         let index = best.as_gpu().map_or(0, |gpu| gpu.summary().index);
@@ -45,7 +45,7 @@ impl Devices {
 
 /// Where an operation's work was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Work {
+pub(crate) enum Work {
     /// Only metadata changed.
     View,
     /// A kernel of its own ran.
@@ -57,7 +57,7 @@ pub enum Work {
 }
 
 /// Checks one case in all its dtypes; also tells where the work was done.
-pub fn check(subject: &Subject, devices: &Devices) -> (Log, Option<Work>) {
+pub(crate) fn check(subject: &Subject, devices: &Devices) -> (Log, Option<Work>) {
     let mut log = Log::new(subject);
     let mut work = None;
     for (number, &dtype) in subject.case.dtypes.iter().enumerate() {

@@ -34,7 +34,7 @@ fn function<'a>(
 }
 
 /// Gradients of the float arguments, given cotangents of the float outputs as doubles.
-pub fn gradients(
+pub(crate) fn gradients(
     case: &Case,
     hosts: &[Host],
     cotangents: &[Vec<f64>],
@@ -83,7 +83,7 @@ fn inner(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
 }
 
 /// First and second order in doubles on the CPU.
-pub fn check_doubles(subject: &Subject, log: &mut Log) {
+pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
     let (case, cpu) = (&subject.case, Device::cpu());
     let hosts = widen(case, &draw(subject, DType::F64));
     if !hosts.iter().any(is_variable) {
@@ -215,7 +215,7 @@ fn close(got: f64, want: f64, scale: f64, tolerance: f64) -> Result<(), String> 
 }
 
 /// Gradients in `dtype` on a device against those in doubles at the same point.
-pub fn check_dtype(
+pub(crate) fn check_dtype(
     subject: &Subject,
     dtype: DType,
     hosts: &[Host],

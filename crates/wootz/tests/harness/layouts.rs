@@ -7,7 +7,7 @@ use super::data::{Host, encode};
 
 /// Where the elements of an array lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     Contiguous,
     Transposed,
     OffsetSlice,
@@ -17,11 +17,11 @@ pub enum Layout {
 
 impl Layout {
     /// All but row-major.
-    pub const VIEWS: [Layout; 4] =
+    pub(crate) const VIEWS: [Layout; 4] =
         [Layout::Transposed, Layout::OffsetSlice, Layout::NegativeStep, Layout::Broadcast];
 
     /// The array on `device`. Layouts that a shape does not allow fall back to an offset slice.
-    pub fn place(self, host: &Host, device: &Device) -> Result<Array> {
+    pub(crate) fn place(self, host: &Host, device: &Device) -> Result<Array> {
         let rank = host.shape.len();
         match self {
             Layout::Contiguous => host.array(device),
@@ -76,7 +76,7 @@ impl Layout {
 }
 
 /// Values that a broadcast can express: constant along the axis that will be broadcast.
-pub fn constant_along_broadcast(host: &Host) -> Host {
+pub(crate) fn constant_along_broadcast(host: &Host) -> Host {
     let Some(axis) = broadcast_axis(&host.shape) else { return host.clone() };
     rearrange(host, &host.shape, |index| {
         let mut index = index.to_vec();

@@ -1,15 +1,15 @@
 //! The harness: multiplies each operation's cases by layouts, dtypes and devices, and checks
 //! results, gradients, determinism and where the work was done.
 
-pub mod cpu;
-pub mod data;
-pub mod gpu;
-pub mod gradients;
-pub mod layouts;
-pub mod reference;
-pub mod report;
-pub mod tolerance;
-pub mod wgsl;
+pub(crate) mod cpu;
+pub(crate) mod data;
+pub(crate) mod gpu;
+pub(crate) mod gradients;
+pub(crate) mod layouts;
+pub(crate) mod reference;
+pub(crate) mod report;
+pub(crate) mod tolerance;
+pub(crate) mod wgsl;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,16 +19,16 @@ use wootz::op::{Case, Entry};
 use wootz::{Array, DType, Device};
 
 /// A case to run, with whom it belongs to and what it should give.
-pub struct Subject {
-    pub op: &'static str,
-    pub case: Case,
-    pub reference: Option<reference::Function>,
+pub(crate) struct Subject {
+    pub(crate) op: &'static str,
+    pub(crate) case: Case,
+    pub(crate) reference: Option<reference::Function>,
     /// Made by the harness from an operation's cases or for a reference.
-    pub extra: bool,
+    pub(crate) extra: bool,
 }
 
 /// Every case of every operation, and those the harness adds.
-pub fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
+pub(crate) fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for Entry { name, cases } in entries {
         for case in cases {
@@ -44,28 +44,28 @@ pub fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
 
 /// What is wrong, readable.
 #[derive(Clone, Debug)]
-pub struct Failure {
-    pub op: &'static str,
-    pub place: String,
-    pub message: String,
+pub(crate) struct Failure {
+    pub(crate) op: &'static str,
+    pub(crate) place: String,
+    pub(crate) message: String,
 }
 
 /// Collects failures and counts checks of one operation.
-pub struct Log {
-    pub op: &'static str,
-    pub case: String,
-    pub checks: usize,
-    pub failures: Vec<Failure>,
+pub(crate) struct Log {
+    pub(crate) op: &'static str,
+    pub(crate) case: String,
+    pub(crate) checks: usize,
+    pub(crate) failures: Vec<Failure>,
 }
 
 impl Log {
-    pub fn new(subject: &Subject) -> Log {
+    pub(crate) fn new(subject: &Subject) -> Log {
         let case = subject.case.label.clone();
         Log { op: subject.op, case, checks: 0, failures: Vec::new() }
     }
 
     /// Notes one check's outcome.
-    pub fn check(&mut self, place: &str, outcome: Result<(), String>) -> bool {
+    pub(crate) fn check(&mut self, place: &str, outcome: Result<(), String>) -> bool {
         self.checks += 1;
         let good = outcome.is_ok();
         if let Err(message) = outcome {
@@ -77,13 +77,13 @@ impl Log {
 }
 
 /// Random inputs of a case; the same for every device.
-pub fn draw(subject: &Subject, dtype: DType) -> Vec<Host> {
+pub(crate) fn draw(subject: &Subject, dtype: DType) -> Vec<Host> {
     let mut random = Random::new(&format!("{}/{}/{dtype}", subject.op, subject.case.label));
     subject.case.inputs.iter().map(|input| random.draw(input, dtype)).collect()
 }
 
 /// The inputs with those that follow the case's dtype as doubles.
-pub fn widen(case: &Case, hosts: &[Host]) -> Vec<Host> {
+pub(crate) fn widen(case: &Case, hosts: &[Host]) -> Vec<Host> {
     (case.inputs.iter().zip(hosts))
         .map(|(input, host)| match input.dtype {
             None => host.cast(DType::F64),
@@ -93,12 +93,12 @@ pub fn widen(case: &Case, hosts: &[Host]) -> Vec<Host> {
 }
 
 /// Whether the case can run in doubles: an argument follows its dtype.
-pub fn follows_dtype(case: &Case) -> bool {
+pub(crate) fn follows_dtype(case: &Case) -> bool {
     case.inputs.iter().any(|input| input.dtype.is_none())
 }
 
 /// Calls the case with inputs in a layout and reads the results. Panics become errors.
-pub fn run(
+pub(crate) fn run(
     case: &Case,
     hosts: &[Host],
     layout: Layout,
@@ -112,12 +112,12 @@ pub fn run(
     })
 }
 
-pub fn place(hosts: &[Host], layout: Layout, device: &Device) -> wootz::Result<Vec<Array>> {
+pub(crate) fn place(hosts: &[Host], layout: Layout, device: &Device) -> wootz::Result<Vec<Array>> {
     hosts.iter().map(|host| layout.place(host, device)).collect()
 }
 
 /// Runs `body`; an error or a panic becomes a message.
-pub fn guarded<T>(body: impl FnOnce() -> wootz::Result<T>) -> Result<T, String> {
+pub(crate) fn guarded<T>(body: impl FnOnce() -> wootz::Result<T>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result.map_err(|error| error.to_string()),
         Err(panic) => {
@@ -129,7 +129,7 @@ pub fn guarded<T>(body: impl FnOnce() -> wootz::Result<T>) -> Result<T, String> 
 }
 
 /// Whether two results have the same bits; one NaN is as good as another.
-pub fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
+pub(crate) fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
     if got.len() != want.len() {
         return Err(format!("{} outputs, expected {}", got.len(), want.len()));
     }
@@ -155,7 +155,7 @@ pub fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
 }
 
 /// Inputs with NaN and infinities among them, where the case draws floats of its own dtype.
-pub fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64]) -> Option<Vec<Host>> {
+pub(crate) fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64]) -> Option<Vec<Host>> {
     let mut random = Random::new(&format!("specials/{}/{}", subject.op, subject.case.label));
     let mut any = false;
     let inputs = (subject.case.inputs.iter().zip(hosts))
@@ -176,4 +176,4 @@ pub fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64]) -> Opt
 }
 
 /// What is sprinkled over the inputs, one run each.
-pub const SPECIALS: [&[f64]; 2] = [&[f64::NAN], &[f64::INFINITY, f64::NEG_INFINITY]];
+pub(crate) const SPECIALS: [&[f64]; 2] = [&[f64::NAN], &[f64::INFINITY, f64::NEG_INFINITY]];

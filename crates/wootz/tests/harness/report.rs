@@ -23,13 +23,13 @@ struct Row {
 
 /// Everything that ran.
 #[derive(Default)]
-pub struct Report {
+pub(crate) struct Report {
     rows: BTreeMap<&'static str, Row>,
-    pub failures: Vec<Failure>,
+    pub(crate) failures: Vec<Failure>,
 }
 
 impl Report {
-    pub fn subject(&mut self, subject: &Subject) {
+    pub(crate) fn subject(&mut self, subject: &Subject) {
         let row = self.rows.entry(subject.op).or_default();
         let case = &subject.case;
         row.cases += 1;
@@ -46,7 +46,7 @@ impl Report {
         }
     }
 
-    pub fn add(&mut self, log: Log, work: Option<Work>) {
+    pub(crate) fn add(&mut self, log: Log, work: Option<Work>) {
         let row = self.rows.entry(log.op).or_default();
         row.checks += log.checks;
         row.work = row.work.max(work);
@@ -54,12 +54,12 @@ impl Report {
     }
 
     /// The checks that ran.
-    pub fn checks(&self) -> usize {
+    pub(crate) fn checks(&self) -> usize {
         self.rows.values().map(|row| row.checks).sum()
     }
 
     /// The table.
-    pub fn table(&self) -> String {
+    pub(crate) fn table(&self) -> String {
         let mut text = String::from(
             "# Operations\n\n\
              Written by the test harness from what ran (`cargo xtask docs` copies it here).\n\n\
@@ -106,7 +106,7 @@ impl Report {
     }
 
     /// The failures, at most some for each operation.
-    pub fn failures_text(&self, most: usize) -> String {
+    pub(crate) fn failures_text(&self, most: usize) -> String {
         let mut by_op: BTreeMap<&str, Vec<&Failure>> = BTreeMap::new();
         for failure in &self.failures {
             by_op.entry(failure.op).or_default().push(failure);

@@ -7,7 +7,7 @@ use super::data::Host;
 
 /// What is compared decides how much of a class's figure is granted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Against {
+pub(crate) enum Against {
     /// Doubles, computed from the same rounded inputs.
     Double,
     /// The same dtype on another device.
@@ -48,7 +48,7 @@ fn units(class: Tolerance, dtype: DType) -> f64 {
 }
 
 /// Half the distance between neighbours at 1.
-pub fn rounding(dtype: DType) -> f64 {
+pub(crate) fn rounding(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => f64::EPSILON / 2.0,
         DType::F32 => f32::EPSILON as f64 / 2.0,
@@ -59,7 +59,7 @@ pub fn rounding(dtype: DType) -> f64 {
 }
 
 /// Compares what came out with what should have. The error says where and how far.
-pub fn compare(
+pub(crate) fn compare(
     got: &Host,
     want: &Host,
     class: Tolerance,
@@ -130,7 +130,7 @@ pub fn compare(
 }
 
 /// Compares which elements are NaN or infinite, and the others loosely.
-pub fn compare_specials(got: &Host, want: &Host) -> Result<(), String> {
+pub(crate) fn compare_specials(got: &Host, want: &Host) -> Result<(), String> {
     if got.shape != want.shape {
         return Err(format!("shape {:?}, expected {:?}", got.shape, want.shape));
     }

@@ -4,7 +4,7 @@ use naga::back::msl;
 use naga::valid::{Capabilities, ValidationFlags, Validator};
 
 /// Checks one text; the error is the compiler's message.
-pub fn check(source: &str) -> Result<(), String> {
+pub(crate) fn check(source: &str) -> Result<(), String> {
     let module =
         naga::front::wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
     let capabilities = Capabilities::IMMEDIATES

@@ -5,7 +5,7 @@ use wootz::DType;
 use super::{Function, Tensor};
 
 /// The reference of an elementwise operation.
-pub fn elementwise(name: &str) -> Option<Function> {
+pub(crate) fn elementwise(name: &str) -> Option<Function> {
     if let Some(f) = unary(name) {
         return Some(Function::new(move |x, _| {
             let data = x[0].data.iter().map(|&value| f(value)).collect();
@@ -135,7 +135,7 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
     })
 }
 
-pub fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
+pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     let rank = a.len().max(b.len());
     let length = |shape: &[usize], axis: usize| {
         (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis])
@@ -149,7 +149,7 @@ pub fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
 }
 
 /// The element of `x` under element `i` of an array of the broadcast shape.
-pub fn at(x: &Tensor, shape: &[usize], i: usize) -> f64 {
+pub(crate) fn at(x: &Tensor, shape: &[usize], i: usize) -> f64 {
     let (mut rest, mut flat, mut stride) = (i, 0, 1);
     for axis in (0..shape.len()).rev() {
         let index = rest % shape[axis];

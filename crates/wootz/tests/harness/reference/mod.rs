@@ -7,27 +7,27 @@ use wootz::op::Case;
 
 use super::data::Host;
 
-pub use elementwise::elementwise;
+pub(crate) use elementwise::elementwise;
 
 /// An array of doubles, row-major.
 #[derive(Clone, Debug)]
-pub struct Tensor {
-    pub shape: Vec<usize>,
-    pub data: Vec<f64>,
+pub(crate) struct Tensor {
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Vec<f64>,
 }
 
 /// A reference: arguments to results.
-pub struct Function(Box<dyn Fn(&[Tensor], &[DType]) -> Vec<Tensor> + Send + Sync>);
+pub(crate) struct Function(Box<dyn Fn(&[Tensor], &[DType]) -> Vec<Tensor> + Send + Sync>);
 
 impl Function {
-    pub fn new(
+    pub(crate) fn new(
         function: impl Fn(&[Tensor], &[DType]) -> Vec<Tensor> + Send + Sync + 'static,
     ) -> Function {
         Function(Box::new(function))
     }
 
     /// The results for these arguments, in doubles where `like` has floats, else in its dtype.
-    pub fn call(&self, hosts: &[Host], like: &[Host]) -> Vec<Host> {
+    pub(crate) fn call(&self, hosts: &[Host], like: &[Host]) -> Vec<Host> {
         let tensors: Vec<Tensor> = (hosts.iter())
             .map(|host| Tensor { shape: host.shape.clone(), data: host.to_f64() })
             .collect();
@@ -45,9 +45,9 @@ impl Function {
 
 /// Cases with references of operations that have parameters, which the operations' own cases hide
 /// in their calls.
-pub fn cases() -> Vec<(&'static str, Case, Function)> {
+pub(crate) fn cases() -> Vec<(&'static str, Case, Function)> {
     Vec::new()
 }
 
 /// Operations without a reference, and why.
-pub const WITHOUT: &[(&str, &str)] = &[];
+pub(crate) const WITHOUT: &[(&str, &str)] = &[];
