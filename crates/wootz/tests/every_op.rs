@@ -17,7 +17,7 @@ use harness::{Failure, Subject};
 fn every_operation_is_right_on_every_device() {
     let wanted = std::env::var("WOOTZ_OPS").ok();
     let chosen = |op: &str| wanted.as_deref().is_none_or(|list| list.split(',').any(|w| w == op));
-    let entries = wootz::ops::all();
+    let entries = wootz::ops::registered();
     check_names(&entries);
     let mut subjects = harness::subjects(entries);
     subjects.retain(|subject| chosen(subject.op));
