@@ -50,11 +50,7 @@ fn rows() -> Vec<Row> {
         let (y, dy) = (y.values.clone(), dy.values.clone());
         float("dx", &shape, |i| y[i] * (dy[i] - row_sum(row(i), &|j| y[j] * dy[j])))
     };
-    vec![Row {
-        op: Box::new(SoftmaxBackward),
-        inputs: vec![y, dy],
-        outputs: vec![softmax_dx],
-    }]
+    vec![Row { op: Box::new(SoftmaxBackward), inputs: vec![y, dy], outputs: vec![softmax_dx] }]
 }
 
 /// The CPU, and a GPU if there is one; in CI there must be one.

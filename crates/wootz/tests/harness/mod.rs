@@ -153,7 +153,11 @@ pub(crate) fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
 }
 
 /// Inputs with NaN and infinities among them, where the case draws floats of its own dtype.
-pub(crate) fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64]) -> Option<Vec<Host>> {
+pub(crate) fn with_specials(
+    subject: &Subject,
+    hosts: &[Host],
+    specials: &[f64],
+) -> Option<Vec<Host>> {
     let mut random = Random::new(&format!("specials/{}/{}", subject.op, subject.case.label));
     let mut any = false;
     let inputs = (subject.case.inputs.iter().zip(hosts))

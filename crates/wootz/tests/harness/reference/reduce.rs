@@ -11,8 +11,7 @@ pub(crate) fn cases() -> Vec<Known> {
     let axes: [(&str, &[i64]); 4] =
         [("last", &[-1]), ("first", &[0]), ("outer two", &[0, 2]), ("all", &[0, 1, 2])];
     for (label, axes) in axes {
-        let positive: Vec<usize> =
-            axes.iter().map(|&axis| axis.rem_euclid(3) as usize).collect();
+        let positive: Vec<usize> = axes.iter().map(|&axis| axis.rem_euclid(3) as usize).collect();
         for (op, call, combine, gradient) in REDUCTIONS {
             let positive = positive.clone();
             let case = Known::new(
@@ -92,16 +91,6 @@ const REDUCTIONS: &[(&str, Call, fn(&[f64]) -> f64, Gradient)] = &[
         |v| v.iter().copied().fold(f64::INFINITY, f64::min),
         Gradient::Checked,
     ),
-    (
-        "all",
-        |x, axes| x.all(axes),
-        |v| v.iter().all(|&x| x != 0.0) as u8 as f64,
-        Gradient::Zero,
-    ),
-    (
-        "any",
-        |x, axes| x.any(axes),
-        |v| v.iter().any(|&x| x != 0.0) as u8 as f64,
-        Gradient::Zero,
-    ),
+    ("all", |x, axes| x.all(axes), |v| v.iter().all(|&x| x != 0.0) as u8 as f64, Gradient::Zero),
+    ("any", |x, axes| x.any(axes), |v| v.iter().any(|&x| x != 0.0) as u8 as f64, Gradient::Zero),
 ];
