@@ -17,7 +17,7 @@ use harness::{Failure, Subject};
 fn every_operation_is_right_on_every_device() {
     let wanted = std::env::var("WOOTZ_OPS").ok();
     let chosen = |op: &str| wanted.as_deref().is_none_or(|list| list.split(',').any(|w| w == op));
-    let entries = wootz::ops::all();
+    let entries = wootz::ops::registered();
     check_names(&entries);
     let mut subjects = harness::subjects(entries);
     subjects.retain(|subject| chosen(subject.op));
@@ -121,4 +121,35 @@ fn missing_references(subjects: &[Subject]) -> Vec<Failure> {
         failures.push(Failure { op, place: "reference".into(), message: message.into() });
     }
     failures
+}
+
+/// A dimension of a launch holds 65,535 workgroups; larger grids must spread over two.
+#[test]
+fn more_than_65535_workgroups_are_launched_right() {
+    let Some(Devices { plain: gpu, .. }) = gpu_devices() else { return };
+    let cpu = wootz::Device::cpu();
+    type Call = fn(&wootz::Array) -> wootz::Result<wootz::Array>;
+    let rows: &[usize] = &[70_000, 2];
+    let calls: &[(&str, wootz::DType, &[usize], Call)] = &[
+        ("elementwise", wootz::DType::F32, &[65_536 * 64 + 5], |x| wootz::add(x, 1)),
+        ("packed elementwise", wootz::DType::U8, &[65_536 * 256 + 5], |x| wootz::add(x, 1)),
+        ("softmax", wootz::DType::F32, rows, |x| wootz::softmax(x, -1)),
+        ("sum of rows", wootz::DType::F32, rows, |x| wootz::sum(x, -1, false)),
+        ("sum of columns", wootz::DType::F32, &[2, 70_000], |x| wootz::sum(x, 0, false)),
+        ("max of rows", wootz::DType::F16, rows, |x| wootz::max(x, -1, false)),
+    ];
+    for (name, dtype, shape, call) in calls {
+        let count = shape.iter().product();
+        // Repeats after a prime, so that a group in the wrong place shows.
+        let values: Vec<f64> = (0..count).map(|i: usize| (i % 251) as f64 / 2.0).collect();
+        let host = harness::data::Host::from_f64(shape, *dtype, &values);
+        let run = |device: &wootz::Device| {
+            let result = call(&host.array(device).unwrap()).unwrap();
+            harness::data::Host::read(&result).unwrap()
+        };
+        let class = wootz::op::Tolerance::Reduction;
+        let against = harness::tolerance::Against::Device;
+        let outcome = harness::tolerance::compare(&run(&gpu), &run(&cpu), class, against, *dtype);
+        assert_eq!(outcome, Ok(()), "{name}");
+    }
 }

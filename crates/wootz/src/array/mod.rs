@@ -137,6 +137,13 @@ impl Array {
         eval::read_bytes(&dense)
     }
 
+    /// The bytes in this array's memory, also if the work that was to write them failed. For tests
+    /// of what a failure leaves behind; only of evaluated row-major arrays.
+    #[doc(hidden)]
+    pub fn memory_bytes(&self) -> Result<Vec<u8>> {
+        eval::read_memory(self)
+    }
+
     /// A row-major array with the same elements: this one, if it is row-major already.
     pub fn contiguous(&self) -> Result<Array> {
         if self.is_contiguous() { Ok(self.clone()) } else { crate::ops::copy(self) }

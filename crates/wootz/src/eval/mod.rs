@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, Step, StepKind};
-pub(crate) use run::read_bytes;
+pub(crate) use run::{read_bytes, read_memory};
 
 use crate::array::Array;
 use crate::error::Result;

@@ -237,8 +237,16 @@ fn not_evaluated() -> Error {
     Error::argument("eval", "array", "an evaluated array", "one that is still lazy")
 }
 
-/// The bytes of an evaluated row-major array.
+/// The bytes of an evaluated row-major array, if the work that wrote them went well.
 pub(crate) fn read_bytes(array: &Array) -> Result<Vec<u8>> {
+    let bytes = read_memory(array)?;
+    // On a GPU the submission's status came along; asking for it does not wait again.
+    finish(array)?;
+    Ok(bytes)
+}
+
+/// The bytes of an evaluated row-major array, whatever became of the work that writes them.
+pub(crate) fn read_memory(array: &Array) -> Result<Vec<u8>> {
     let meta = array.meta();
     let start = meta.layout.offset * meta.dtype.size();
     let buffer = array.buffer().ok_or_else(not_evaluated)?;
@@ -250,10 +258,7 @@ pub(crate) fn read_bytes(array: &Array) -> Result<Vec<u8>> {
         #[cfg(feature = "gpu")]
         Buffer::Gpu(memory) => {
             let gpu = array.device().as_gpu().ok_or_else(not_evaluated)?;
-            let bytes = gpu.download(&memory.buffer, start as u64, meta.bytes() as u64)?;
-            // The submission's status came along; asking for it does not wait again.
-            memory.finish()?;
-            Ok(bytes)
+            gpu.download(&memory.buffer, start as u64, meta.bytes() as u64)
         }
     }
 }

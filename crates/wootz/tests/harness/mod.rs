@@ -23,8 +23,6 @@ pub(crate) struct Subject {
     pub(crate) op: &'static str,
     pub(crate) case: Case,
     pub(crate) reference: Option<reference::Function>,
-    /// Made by the harness from an operation's cases or for a reference.
-    pub(crate) extra: bool,
 }
 
 /// Every case of every operation, and those the harness adds.
@@ -33,11 +31,11 @@ pub(crate) fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
     for Entry { name, cases } in entries {
         for case in cases {
             let reference = reference::elementwise(name);
-            subjects.push(Subject { op: name, case, reference, extra: false });
+            subjects.push(Subject { op: name, case, reference });
         }
     }
-    for (op, case, function) in reference::cases() {
-        subjects.push(Subject { op, case, reference: Some(function), extra: true });
+    for reference::Known { op, case, function } in reference::cases() {
+        subjects.push(Subject { op, case, reference: Some(function) });
     }
     subjects
 }

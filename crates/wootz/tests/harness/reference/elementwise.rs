@@ -2,7 +2,8 @@
 
 use wootz::DType;
 
-use super::{Function, Tensor};
+use super::Function;
+use super::tensor::{Tensor, broadcast};
 
 /// The reference of an elementwise operation.
 pub(crate) fn elementwise(name: &str) -> Option<Function> {
@@ -15,11 +16,18 @@ pub(crate) fn elementwise(name: &str) -> Option<Function> {
     if let Some(f) = binary(name) {
         return Some(Function::new(move |x, dtypes| {
             let shape = broadcast(&x[0].shape, &x[1].shape);
-            let count = shape.iter().product();
-            let data = (0..count)
-                .map(|i| f(at(&x[0], &shape, i), at(&x[1], &shape, i), dtypes[0]))
-                .collect();
-            vec![Tensor { shape, data }]
+            let value = |i: &[usize]| f(x[0].broadcast_at(i), x[1].broadcast_at(i), dtypes[0]);
+            vec![Tensor::from_fn(&shape, value)]
+        }));
+    }
+    if name == "where" {
+        return Some(Function::new(|x, _| {
+            let shape = broadcast(&broadcast(&x[0].shape, &x[1].shape), &x[2].shape);
+            let value = |i: &[usize]| {
+                let chosen = if x[0].broadcast_at(i) != 0.0 { &x[1] } else { &x[2] };
+                chosen.broadcast_at(i)
+            };
+            vec![Tensor::from_fn(&shape, value)]
         }));
     }
     None
@@ -40,6 +48,7 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "arctanh" => |x| x.atanh(),
         "bitwise_invert" => |x| -x - 1.0,
         "ceil" => |x| x.ceil(),
+        "copy" | "stop_gradient" => |x| x,
         "cos" => |x| x.cos(),
         "cosh" => |x| x.cosh(),
         "degrees" => |x| x * (180.0 / std::f64::consts::PI),
@@ -61,7 +70,7 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "negative" => |x| -x,
         "radians" => |x| x * (std::f64::consts::PI / 180.0),
         "reciprocal" => |x| 1.0 / x,
-        "rint" | "round" => |x| x.round_ties_even(),
+        "rint" => |x| x.round_ties_even(),
         "rsqrt" => |x| 1.0 / x.sqrt(),
         "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
         "sign" => |x| {
@@ -85,9 +94,9 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
 
 /// By Newton's method on `erf`.
 fn erfinv(y: f64) -> f64 {
-    let mut x = 0.0;
+    let mut x: f64 = 0.0;
     for _ in 0..60 {
-        let slope = 2.0 / std::f64::consts::PI.sqrt() * (-x * x as f64).exp();
+        let slope = 2.0 / std::f64::consts::PI.sqrt() * f64::exp(-x * x);
         x -= ((libm::erf(x) - y) / slope).clamp(-0.5, 0.5);
     }
     x
@@ -133,33 +142,4 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "subtract" => |a, b, _| a - b,
         _ => return None,
     })
-}
-
-pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
-    let rank = a.len().max(b.len());
-    let length = |shape: &[usize], axis: usize| {
-        (axis + shape.len()).checked_sub(rank).map_or(1, |axis| shape[axis])
-    };
-    (0..rank)
-        .map(|axis| match (length(a, axis), length(b, axis)) {
-            (1, other) => other,
-            (own, _) => own,
-        })
-        .collect()
-}
-
-/// The element of `x` under element `i` of an array of the broadcast shape.
-pub(crate) fn at(x: &Tensor, shape: &[usize], i: usize) -> f64 {
-    let (mut rest, mut flat, mut stride) = (i, 0, 1);
-    for axis in (0..shape.len()).rev() {
-        let index = rest % shape[axis];
-        rest /= shape[axis];
-        if let Some(own) = (axis + x.shape.len()).checked_sub(shape.len()) {
-            if x.shape[own] != 1 {
-                flat += index * stride;
-            }
-            stride *= x.shape[own];
-        }
-    }
-    x.data[flat]
 }

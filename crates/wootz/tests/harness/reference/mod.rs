@@ -1,26 +1,25 @@
 //! What operations should give: plain loops over doubles that share no code with the kernels.
 
 mod elementwise;
+mod linear;
+mod movement;
+mod reduce;
+mod tensor;
 
-use wootz::DType;
-use wootz::op::Case;
+pub(crate) use elementwise::elementwise;
+use tensor::Tensor;
+use wootz::op::{Case, EVERY, Gradient, Tolerance};
+use wootz::{Array, DType, Result};
 
 use super::data::Host;
 
-pub(crate) use elementwise::elementwise;
+/// A reference: arguments and their dtypes to results.
+pub(crate) struct Function(Box<Reference>);
 
-/// An array of doubles, row-major.
-#[derive(Clone, Debug)]
-pub(crate) struct Tensor {
-    pub(crate) shape: Vec<usize>,
-    pub(crate) data: Vec<f64>,
-}
-
-/// A reference: arguments to results.
-pub(crate) struct Function(Box<dyn Fn(&[Tensor], &[DType]) -> Vec<Tensor> + Send + Sync>);
+type Reference = dyn Fn(&[Tensor], &[DType]) -> Vec<Tensor> + Send + Sync;
 
 impl Function {
-    pub(crate) fn new(
+    fn new(
         function: impl Fn(&[Tensor], &[DType]) -> Vec<Tensor> + Send + Sync + 'static,
     ) -> Function {
         Function(Box::new(function))
@@ -43,11 +42,60 @@ impl Function {
     }
 }
 
+/// A case of an operation, with its reference.
+pub(crate) struct Known {
+    pub(crate) op: &'static str,
+    pub(crate) case: Case,
+    pub(crate) function: Function,
+}
+
+impl Known {
+    fn new(
+        op: &'static str,
+        shapes: &[&[usize]],
+        call: impl Fn(&[Array]) -> Result<Array> + Send + Sync + 'static,
+        function: impl Fn(&[Tensor]) -> Tensor + Send + Sync + 'static,
+    ) -> Known {
+        let case = Case::new("reference", shapes, move |x| Ok(vec![call(x)?]));
+        Known { op, case, function: Function::new(move |x, _| vec![function(x)]) }
+    }
+
+    /// A case that moves elements of every dtype and computes nothing.
+    fn moving(
+        op: &'static str,
+        shapes: &[&[usize]],
+        call: impl Fn(&[Array]) -> Result<Array> + Send + Sync + 'static,
+        function: impl Fn(&[Tensor]) -> Tensor + Send + Sync + 'static,
+    ) -> Known {
+        Known::new(op, shapes, call, function).with(|c| c.dtypes(EVERY).tolerance(Tolerance::Exact))
+    }
+
+    fn with(mut self, change: impl FnOnce(Case) -> Case) -> Known {
+        self.case = change(self.case);
+        self
+    }
+
+    fn label(self, label: &str) -> Known {
+        self.with(|mut case| {
+            case.label = format!("reference, {label}");
+            case
+        })
+    }
+
+    fn gradient(self, gradient: Gradient) -> Known {
+        self.with(|case| case.gradient(gradient))
+    }
+}
+
 /// Cases with references of operations that have parameters, which the operations' own cases hide
 /// in their calls.
-pub(crate) fn cases() -> Vec<(&'static str, Case, Function)> {
-    Vec::new()
+pub(crate) fn cases() -> Vec<Known> {
+    let families = [movement::cases(), reduce::cases(), linear::cases()];
+    families.into_iter().flatten().collect()
 }
 
 /// Operations without a reference, and why.
-pub(crate) const WITHOUT: &[(&str, &str)] = &[];
+pub(crate) const WITHOUT: &[(&str, &str)] = &[
+    ("as_strided", "moves bits by strides, which its unit tests spell out"),
+    ("view", "reinterprets bits, which its unit tests spell out"),
+];

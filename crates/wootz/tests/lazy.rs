@@ -1,0 +1,207 @@
+//! Laziness: what runs when, in how many passes, and in whose memory.
+#![allow(missing_docs)]
+#![cfg(feature = "gpu")]
+
+use std::sync::Mutex;
+
+use wootz::{Array, DType, Device, Result};
+
+/// Tests that measure the CPU's memory take turns: its counters are for the process.
+static MEASURING: Mutex<()> = Mutex::new(());
+
+/// A GPU device of the test's own, so that its counters are too.
+fn own_gpu() -> Option<Device> {
+    let opened = Device::gpu().and_then(|gpu| {
+        Device::gpu_with(gpu.as_gpu().map_or(0, |gpu| gpu.summary().index), &Default::default())
+    });
+    match opened {
+        Ok(device) => Some(device),
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn ramp(device: &Device, count: usize) -> Array {
+    let values: Vec<f32> = (0..count).map(|i| i as f32).collect();
+    Array::from_slice_on(&values, &[count], device).unwrap()
+}
+
+#[test]
+fn nothing_runs_before_it_is_asked_for() -> Result<()> {
+    let Some(device) = own_gpu() else { return Ok(()) };
+    let gpu = device.as_gpu().unwrap();
+    let x = ramp(&device, 100);
+    let before = gpu.counters();
+    let memory = device.memory().active;
+    let y = (&x + 1.0).square()?.sum(())?;
+    let unused = (&x * 3.0).sum(())?;
+    assert_eq!(gpu.counters(), before);
+    assert_eq!(device.memory().active, memory);
+    assert!(!y.is_evaluated());
+    y.eval()?;
+    assert!(y.is_evaluated() && !unused.is_evaluated());
+    let after = gpu.counters();
+    assert_eq!(after.submissions - before.submissions, 1);
+    assert_eq!(after.downloaded_bytes, before.downloaded_bytes);
+    y.eval()?;
+    assert_eq!(gpu.counters().dispatches, after.dispatches, "evaluated once");
+    Ok(())
+}
+
+#[test]
+fn a_chain_of_elementwise_operations_is_one_kernel() -> Result<()> {
+    let Some(device) = own_gpu() else { return Ok(()) };
+    let gpu = device.as_gpu().unwrap();
+    let (x, z) = (ramp(&device, 1000), ramp(&device, 1000));
+    let before = gpu.counters().dispatches;
+    let y = (((&x + &z) * 0.5 - 3.0).square()? * &z + 1.0).exp()? - &x;
+    let y = wootz::negative(&y)?;
+    y.eval()?;
+    assert_eq!(gpu.counters().dispatches - before, 1);
+    Ok(())
+}
+
+#[test]
+fn fusion_does_not_change_a_bit() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    for device in devices {
+        for dtype in [DType::F32, DType::F16, DType::BF16, DType::I8] {
+            let x = wootz::astype(&ramp(&device, 3000), dtype)?;
+            let x = wootz::astype(&wootz::remainder(&x, 97)?, dtype)?;
+            let steps: [fn(&Array) -> Result<Array>; 4] = [
+                |x| wootz::multiply(x, 3),
+                |x| wootz::add(x, 7),
+                |x| wootz::multiply(x, x),
+                |x| wootz::subtract(x, 5),
+            ];
+            let (mut fused, mut stepped) = (x.clone(), x);
+            for step in steps {
+                fused = step(&fused)?;
+                stepped = step(&stepped)?;
+                stepped.eval()?;
+            }
+            assert_eq!(fused.to_bytes()?, stepped.to_bytes()?, "{device} {dtype}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn views_take_no_memory() -> Result<()> {
+    let _turn = MEASURING.lock().unwrap();
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    for device in devices {
+        let x = ramp(&device, 1 << 20);
+        let active = device.memory().active;
+        let y = x.reshape(&[1024, 1024])?.transpose()?;
+        let y = wootz::slice(&y, &[3, 1000], &[900, 0], &[2, -1])?;
+        let wide = wootz::broadcast_to(&x.reshape(&[1, 1 << 20])?, &[500, 1 << 20])?;
+        wootz::eval([&y, &wide])?;
+        assert!(y.is_evaluated() && wide.is_evaluated());
+        // Other tests may hold some bytes meanwhile; a copy would be megabytes.
+        assert!(device.memory().active < active + (1 << 18), "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_nobody_else_needs_is_written_again() -> Result<()> {
+    let _turn = MEASURING.lock().unwrap();
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    const BYTES: u64 = 4 << 20;
+    for device in devices {
+        let mut x = ramp(&device, 1 << 20);
+        device.reset_peak_memory();
+        let start = device.memory().active;
+        for i in 0..20 {
+            // One evaluation per step, so that it is not fused away.
+            let next = &x + i;
+            drop(x);
+            next.eval()?;
+            x = next;
+        }
+        let peak = device.memory().peak;
+        assert!(peak < start + BYTES / 2, "{device}: {} bytes above the start", peak - start);
+        // A handle that is kept keeps its values.
+        let kept = x.clone();
+        let next = &x + 1.0;
+        next.eval()?;
+        assert_eq!(kept.to_vec::<f32>()?[0] + 1.0, next.to_vec::<f32>()?[0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn evaluation_inside_a_gradient_keeps_the_gradient() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    for device in devices {
+        let x = ramp(&device, 4);
+        let gradient = wootz::grad(|x: &[Array]| {
+            let y = x[0].square()?;
+            y.eval()?;
+            let z = &y * 3.0;
+            let _looked_at = z.to_vec::<f32>()?;
+            z.sum(())
+        })(&[x])?;
+        assert_eq!(gradient[0].to_vec::<f32>()?, [0.0, 6.0, 12.0, 18.0], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn several_threads_evaluate_one_graph() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    for device in devices {
+        let x = ramp(&device, 5000);
+        let shared = (&x + 1.0).square()?;
+        let parts: Vec<Array> = (0..8).map(|i| &shared * i).collect();
+        std::thread::scope(|scope| {
+            for (i, part) in parts.iter().enumerate() {
+                scope.spawn(move || {
+                    let values = part.to_vec::<f32>().unwrap();
+                    assert_eq!(values[9], 100.0 * i as f32);
+                });
+            }
+            scope.spawn(|| assert_eq!(shared.to_vec::<f32>().unwrap()[1], 4.0));
+        });
+    }
+    Ok(())
+}
+
+#[test]
+fn async_eval_returns_at_once_and_the_value_follows() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    for device in devices {
+        let x = ramp(&device, 5000);
+        let y = (&x + 1.0).sum(())?;
+        let z = &y * 2.0;
+        wootz::async_eval([&y, &z])?;
+        assert_eq!(z.item::<f32>()?, 2.0 * y.item::<f32>()?, "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn updates_are_not_visible_through_earlier_views() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    for device in devices {
+        let x = ramp(&device, 6);
+        let view = x.reshape(&[2, 3])?;
+        let update = Array::from_slice_on(&[10.0f32, 20.0], &[2], &device)?;
+        let y = wootz::slice_update(&x, &update, &[1], &[3], &[1])?;
+        assert_eq!(y.to_vec::<f32>()?, [0.0, 10.0, 20.0, 3.0, 4.0, 5.0], "{device}");
+        assert_eq!(view.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "{device}");
+        assert_eq!(x.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0], "{device}");
+    }
+    Ok(())
+}
