@@ -1,1 +1,348 @@
-//! Random numbers with MLX's keys and algorithms.
+//! Random numbers with MLX's keys and algorithms: the same key gives the same numbers as MLX, on
+//! every device.
+//!
+//! Functions take a key, or without one the next key of this thread's own sequence, which
+//! [`seed`] starts.
+//!
+//! ```
+//! use wootz::{DType, random};
+//! let key = random::key(42)?;
+//! let x = random::uniform(0.0, 1.0, &[3], DType::F32, Some(&key))?;
+//! assert_eq!(x.to_vec::<f32>()?[0], 0.57414442);
+//! # Ok::<(), wootz::Error>(())
+//! ```
+
+use std::cell::RefCell;
+
+use crate::array::{Arg, Array, DType, Scalar, broadcast_shapes, normalize_axis};
+use crate::device::Device;
+use crate::error::{Error, Result};
+use crate::ops::{
+    self, add, astype, divide, erfinv, log, maximum, minimum, multiply, negative, random_bits,
+    subtract,
+};
+
+/// The key of a seed: `uint32` of shape `[2]`.
+///
+/// ```
+/// assert_eq!(wootz::random::key(5)?.to_vec::<u32>()?, [0, 5]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn key(seed: u64) -> Result<Array> {
+    Array::from_slice(&[(seed >> 32) as u32, seed as u32], &[2])
+}
+
+/// Starts this thread's sequence of keys anew. Each thread has its own, and one that is not seeded
+/// starts from the time of day.
+///
+/// ```
+/// use wootz::{DType, random};
+/// random::seed(7);
+/// let x = random::uniform(0.0, 1.0, &[2], DType::F32, None)?;
+/// assert_eq!(x.to_vec::<f32>()?, [0.51476705, 0.07849121]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn seed(seed: u64) {
+    NEXT_KEY.set(Some([(seed >> 32) as u32, seed as u32]));
+}
+
+thread_local! {
+    /// The key that the next unkeyed call splits; none before the first.
+    static NEXT_KEY: RefCell<Option<[u32; 2]>> = const { RefCell::new(None) };
+}
+
+/// The given key, or the next of this thread's sequence.
+fn key_or_next(given: Option<&Array>) -> Result<Array> {
+    if let Some(key) = given {
+        return Ok(key.clone());
+    }
+    let state = NEXT_KEY.with_borrow(|state| *state).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.map_or(0, |time| time.as_nanos() as u64);
+        [(now >> 32) as u32, now as u32]
+    });
+    // The state is split on the CPU at once: it is four words, and the next call needs them.
+    let state = Array::from_slice_on(&state, &[2], &Device::cpu())?;
+    let [next0, next1, used0, used1] = split(&state, 2)?.to_vec::<u32>()?[..] else {
+        return Err(Error::shape("split", "key", "four words", &[]));
+    };
+    NEXT_KEY.set(Some([next0, next1]));
+    Array::from_slice(&[used0, used1], &[2])
+}
+
+/// `num` new keys, of shape `[num, 2]`.
+///
+/// ```
+/// use wootz::random;
+/// let keys = random::split(&random::key(42)?, 2)?;
+/// assert_eq!(keys.to_vec::<u32>()?, [0x92fb20ea, 0xdb4c98db, 0x0f38d913, 0x0ff68959]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn split(key: &Array, num: usize) -> Result<Array> {
+    bits(&[num, 2], DType::U32, Some(key))
+}
+
+/// Uniform random bits, as `uint8`, `uint16` or `uint32`.
+///
+/// ```
+/// use wootz::{DType, random};
+/// let x = random::bits(&[2, 3], DType::U8, Some(&random::key(0)?))?;
+/// assert_eq!(x.shape(), [2, 3]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn bits(shape: &[usize], dtype: DType, key: Option<&Array>) -> Result<Array> {
+    let key = key_or_next(key)?;
+    if key.dtype() != DType::U32 {
+        return Err(Error::dtype("bits", "key", DType::U32, key.dtype()));
+    }
+    if key.shape() != [2] {
+        return Err(Error::shape("bits", "key", "[2]", key.shape()));
+    }
+    random_bits(shape, dtype, &key)
+}
+
+/// Numbers spread evenly over `low..high`, which are numbers or arrays that broadcast to `shape`.
+/// `dtype` is a float of at most 32 bits.
+///
+/// ```
+/// use wootz::{DType, random};
+/// let x = random::uniform(-1.0, 1.0, &[4], DType::F32, Some(&random::key(0)?))?;
+/// assert!(x.to_vec::<f32>()?.iter().all(|x| (-1.0..1.0).contains(x)));
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn uniform(
+    low: impl Into<Arg>,
+    high: impl Into<Arg>,
+    shape: &[usize],
+    dtype: DType,
+    key: Option<&Array>,
+) -> Result<Array> {
+    // The largest number below 1.
+    let upper = match dtype {
+        DType::F32 => 1.0 - f32::EPSILON as f64 / 2.0,
+        DType::F16 => 1.0 - half::f16::EPSILON.to_f64() / 2.0,
+        DType::BF16 => 1.0 - half::bf16::EPSILON.to_f64() / 2.0,
+        _ => return Err(Error::dtype("uniform", "dtype", "float32, float16 or bfloat16", dtype)),
+    };
+    let bits = bits(shape, DType::U32, key)?;
+    let device = bits.device().clone();
+    let [low, high] = [low.into(), high.into()].map(|bound| in_dtype(bound, dtype, &device));
+    let (low, high) = (low?, high?);
+    check_shape("uniform", shape, &broadcast_shapes("uniform", low.shape(), high.shape())?)?;
+    // Exact, and what MLX's division by 2^32 gives.
+    let unit = multiply(astype(&bits, DType::F32)?, 0.5f64.powi(32))?;
+    let unit = astype(&minimum(unit, upper)?, dtype)?;
+    add(multiply(subtract(&high, &low)?, unit)?, &low)
+}
+
+/// Normally distributed numbers with mean `loc` and standard deviation `scale`.
+///
+/// ```
+/// use wootz::{DType, random};
+/// let x = random::normal(&[2], DType::F32, 0.0, 1.0, Some(&random::key(0)?))?;
+/// assert_eq!(x.shape(), [2]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn normal(
+    shape: &[usize],
+    dtype: DType,
+    loc: impl Into<Arg>,
+    scale: impl Into<Arg>,
+    key: Option<&Array>,
+) -> Result<Array> {
+    expect_float("normal", dtype)?;
+    let samples = astype(&erfinv(symmetric(shape, key)?)?, dtype)?;
+    let device = samples.device().clone();
+    let (loc, scale) = (loc.into(), scale.into());
+    let mut factor = in_dtype(Arg::Scalar(Scalar::Float(2f64.sqrt())), dtype, &device)?;
+    if !is_number(&scale, 1.0) {
+        factor = multiply(factor, in_dtype(scale, dtype, &device)?)?;
+    }
+    let samples = multiply(factor, samples)?;
+    let samples = match is_number(&loc, 0.0) {
+        true => samples,
+        false => add(in_dtype(loc, dtype, &device)?, samples)?,
+    };
+    check_shape("normal", shape, samples.shape())?;
+    Ok(samples)
+}
+
+/// True with probability `p`, a number or an array that broadcasts to `shape`.
+///
+/// ```
+/// use wootz::random;
+/// let x = random::bernoulli(0.3, &[4], Some(&random::key(42)?))?;
+/// assert_eq!(x.dtype(), wootz::DType::Bool);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn bernoulli(p: impl Into<Arg>, shape: &[usize], key: Option<&Array>) -> Result<Array> {
+    let bits = bits(shape, DType::U32, key)?;
+    let p = match p.into() {
+        Arg::Array(p) if !p.dtype().is_float() => {
+            return Err(Error::dtype("bernoulli", "p", "a floating-point type", p.dtype()));
+        }
+        Arg::Array(p) => astype(&p, DType::F32)?,
+        Arg::Scalar(p) => in_dtype(Arg::Scalar(p), DType::F32, bits.device())?,
+    };
+    check_shape("bernoulli", shape, p.shape())?;
+    // The first float above the largest word, so that 1 is always true.
+    let threshold = multiply(p, f32::from_bits(0x4f80_0001) as f64)?;
+    ops::less(astype(&bits, DType::F32)?, threshold)
+}
+
+/// Integers of `low..high`, which are numbers or arrays that broadcast to `shape`.
+///
+/// ```
+/// use wootz::{DType, random};
+/// let x = random::randint(0, 100, &[4], DType::I32, Some(&random::key(42)?))?;
+/// assert_eq!(x.to_vec::<i32>()?, [57, 85, 5, 6]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn randint(
+    low: impl Into<Arg>,
+    high: impl Into<Arg>,
+    shape: &[usize],
+    dtype: DType,
+    key: Option<&Array>,
+) -> Result<Array> {
+    if dtype.is_float() {
+        return Err(Error::dtype("randint", "dtype", "an integer type or bool", dtype));
+    }
+    let (low, high) = (low.into(), high.into());
+    let numbers = uniform(low.clone(), high.clone(), shape, DType::F32, key)?;
+    let integers = astype(&numbers, dtype)?;
+    if dtype == DType::Bool {
+        return Ok(integers);
+    }
+    // Rounding may have reached the upper bound.
+    let device = numbers.device();
+    let last = subtract(in_dtype(high, dtype, device)?, 1)?;
+    maximum(minimum(integers, last)?, in_dtype(low, dtype, device)?)
+}
+
+/// Numbers with the standard Gumbel distribution.
+///
+/// ```
+/// use wootz::{DType, random};
+/// assert_eq!(random::gumbel(&[2], DType::F32, Some(&random::key(0)?))?.shape(), [2]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn gumbel(shape: &[usize], dtype: DType, key: Option<&Array>) -> Result<Array> {
+    let numbers = uniform(0.0, 1.0, shape, dtype, key)?;
+    negative(log(negative(log(numbers)?)?)?)
+}
+
+/// The numbers `0..n` in random order, as `uint32`.
+///
+/// ```
+/// use wootz::random;
+/// let x = random::permutation(10, Some(&random::key(42)?))?;
+/// assert_eq!(x.to_vec::<u32>()?, [5, 2, 7, 1, 6, 8, 0, 9, 4, 3]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn permutation(n: usize, key: Option<&Array>) -> Result<Array> {
+    ops::argsort(&bits(&[n], DType::U32, key)?, 0)
+}
+
+/// The slices of `x` along `axis` in random order.
+///
+/// ```
+/// use wootz::{Array, random};
+/// let x = random::shuffle(&Array::new([1.5f32, 2.5, 3.5])?, 0, Some(&random::key(42)?))?;
+/// assert_eq!(x.to_vec::<f32>()?, [3.5, 2.5, 1.5]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn shuffle(x: &Array, axis: i64, key: Option<&Array>) -> Result<Array> {
+    let axis = normalize_axis("permutation", axis, x.rank())?;
+    let order = permutation(x.shape()[axis], key)?;
+    ops::take(x, &order, Some(axis as i64))
+}
+
+/// Numbers with the Laplace distribution around `loc`.
+///
+/// ```
+/// use wootz::{DType, random};
+/// let x = random::laplace(&[2], DType::F32, 0.0, 1.0, Some(&random::key(0)?))?;
+/// assert_eq!(x.shape(), [2]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn laplace(
+    shape: &[usize],
+    dtype: DType,
+    loc: f64,
+    scale: f64,
+    key: Option<&Array>,
+) -> Result<Array> {
+    expect_float("laplace", dtype)?;
+    let numbers = symmetric(shape, key)?;
+    let samples = multiply(ops::sign(&numbers)?, ops::log1p(negative(ops::abs(&numbers)?)?)?)?;
+    let mut samples = astype(&samples, dtype)?;
+    if scale != 1.0 {
+        samples = multiply(samples, scale)?;
+    }
+    if loc != 0.0 {
+        samples = add(samples, loc)?;
+    }
+    Ok(samples)
+}
+
+/// Normally distributed numbers of which only those within `lower..=upper` are drawn; the bounds
+/// are numbers or arrays that broadcast to `shape`.
+///
+/// ```
+/// use wootz::{DType, random};
+/// let x = random::truncated_normal(-1.0, 1.0, &[4], DType::F32, Some(&random::key(0)?))?;
+/// assert!(x.to_vec::<f32>()?.iter().all(|x| x.abs() <= 1.0));
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn truncated_normal(
+    lower: impl Into<Arg>,
+    upper: impl Into<Arg>,
+    shape: &[usize],
+    dtype: DType,
+    key: Option<&Array>,
+) -> Result<Array> {
+    expect_float("truncated_normal", dtype)?;
+    let device = key.map_or_else(Device::default_device, |key| key.device().clone());
+    let lower = in_dtype(lower.into(), dtype, &device)?;
+    let upper = in_dtype(upper.into(), dtype, &device)?;
+    let root = in_dtype(Arg::Scalar(Scalar::Float(2f64.sqrt())), dtype, &device)?;
+    let (low, high) = (ops::erf(divide(&lower, &root)?)?, ops::erf(divide(&upper, &root)?)?);
+    let numbers = uniform(low, high, shape, dtype, key)?;
+    maximum(minimum(&upper, multiply(&root, erfinv(numbers)?)?)?, &lower)
+}
+
+/// Single-precision numbers between -1 and 1, both excluded.
+fn symmetric(shape: &[usize], key: Option<&Array>) -> Result<Array> {
+    uniform(-(1.0 - f32::EPSILON as f64 / 2.0), 1.0, shape, DType::F32, key)
+}
+
+fn expect_float(op: &'static str, dtype: DType) -> Result<()> {
+    match dtype.is_float() {
+        true => Ok(()),
+        false => Err(Error::dtype(op, "dtype", "a floating-point type", dtype)),
+    }
+}
+
+/// A number or array as an array of this dtype; numbers are put on the device.
+fn in_dtype(value: Arg, dtype: DType, device: &Device) -> Result<Array> {
+    match value {
+        Arg::Array(array) => astype(&array, dtype),
+        Arg::Scalar(value) => ops::constant(value, dtype, device),
+    }
+}
+
+fn is_number(value: &Arg, number: f64) -> bool {
+    matches!(value, Arg::Scalar(value) if value.as_f64() == number)
+}
+
+/// Checks that `inner` broadcasts to `shape`.
+fn check_shape(op: &'static str, shape: &[usize], inner: &[usize]) -> Result<()> {
+    match broadcast_shapes(op, shape, inner) {
+        Ok(joined) if joined[..] == *shape => Ok(()),
+        _ => Err(Error::shape(op, "shape", format!("one that {inner:?} broadcasts to"), shape)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

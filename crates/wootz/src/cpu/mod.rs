@@ -2,6 +2,7 @@
 
 pub(crate) mod buffer;
 mod cast;
+mod copy;
 pub(crate) mod fused;
 #[allow(unsafe_code)]
 pub(crate) mod gemm;

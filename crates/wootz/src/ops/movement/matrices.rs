@@ -4,10 +4,11 @@ use std::borrow::Borrow;
 
 use super::strided::embed_diagonal;
 use super::{as_strided, broadcast_arrays, concatenate, diagonal, moving_case};
-use crate::array::{Array, DType, checked_size};
+use crate::array::{Array, DType, Scalar, checked_size};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::op::{Case, EVERY, Entry, Tolerance};
-use crate::ops::{astype, reshape};
+use crate::ops::{astype, broadcast_to, constant, reshape, where_};
 
 /// Cases of structured matrices.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -23,6 +24,14 @@ pub(crate) fn entries() -> Vec<Entry> {
                 moving_case("of nothing", &[0], |x| diag(x, 1)),
             ],
         },
+        Entry {
+            name: "tril",
+            cases: vec![
+                moving_case("square", &[4, 4], |x| tril(x, 0)),
+                moving_case("above, wide", &[2, 3, 5], |x| tril(x, 1)),
+            ],
+        },
+        Entry { name: "triu", cases: vec![moving_case("below, tall", &[5, 3], |x| triu(x, -1))] },
         Entry {
             name: "trace",
             cases: vec![
@@ -82,7 +91,8 @@ pub fn eye(n: usize, m: usize, k: i64, dtype: DType) -> Result<Array> {
     let length = n + m - 1;
     let before = one.clamp(0, length as i64) as usize;
     let ones = usize::from(one >= 0 && one < length as i64);
-    by_distance(&[(before, 0), (ones, 1), (length - before - ones, 0)], n, m, dtype)
+    let device = Device::default_device();
+    by_distance(&[(before, 0), (ones, 1), (length - before - ones, 0)], n, m, dtype, &device)
 }
 
 /// The `n` by `n` identity matrix.
@@ -104,20 +114,67 @@ pub fn identity(n: usize, dtype: DType) -> Result<Array> {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn tri(n: usize, m: usize, k: i64, dtype: DType) -> Result<Array> {
+    tri_on(n, m, k, dtype, &Device::default_device())
+}
+
+fn tri_on(n: usize, m: usize, k: i64, dtype: DType, device: &Device) -> Result<Array> {
     checked_size("tri", &[n, m], dtype)?;
     if n == 0 || m == 0 {
-        return Array::zeros(&[n, m], dtype);
+        let zero = constant(Scalar::Int(0), dtype, device)?;
+        return broadcast_to(&zero, &[n, m]);
     }
     let length = n + m - 1;
     let ones = k.saturating_add(n as i64).clamp(0, length as i64) as usize;
-    by_distance(&[(ones, 1), (length - ones, 0)], n, m, dtype)
+    by_distance(&[(ones, 1), (length - ones, 0)], n, m, dtype, device)
+}
+
+/// The lower triangle of the matrices in the last two axes, up to the diagonal `k` places above the
+/// main one, and zeros above it.
+///
+/// ```
+/// let x = wootz::tril(&wootz::Array::new([[1, 2], [3, 4]])?, 0)?;
+/// assert_eq!(x.to_vec::<i32>()?, [1, 0, 3, 4]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn tril(x: &Array, k: i64) -> Result<Array> {
+    let zero = constant(Scalar::Int(0), x.dtype(), x.device())?;
+    where_(triangle("tril", x, k)?, x, zero)
+}
+
+/// The upper triangle of the matrices in the last two axes, from the diagonal `k` places above the
+/// main one, and zeros below it.
+///
+/// ```
+/// let x = wootz::triu(&wootz::Array::new([[1, 2], [3, 4]])?, 0)?;
+/// assert_eq!(x.to_vec::<i32>()?, [1, 2, 0, 4]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn triu(x: &Array, k: i64) -> Result<Array> {
+    let zero = constant(Scalar::Int(0), x.dtype(), x.device())?;
+    where_(triangle("triu", x, k.saturating_sub(1))?, zero, x)
+}
+
+/// Where the last two axes of `x` are on or below a diagonal.
+fn triangle(op: &'static str, x: &Array, k: i64) -> Result<Array> {
+    let [.., rows, columns] = *x.shape() else {
+        return Err(Error::shape(op, "x", "one of at least 2 axes", x.shape()));
+    };
+    tri_on(rows, columns, k, DType::Bool, x.device())
 }
 
 /// The matrix whose element depends on column minus row only: runs of values from the lower left
 /// corner's distance to the upper right's.
-fn by_distance(runs: &[(usize, i64)], n: usize, m: usize, dtype: DType) -> Result<Array> {
+fn by_distance(
+    runs: &[(usize, i64)],
+    n: usize,
+    m: usize,
+    dtype: DType,
+    device: &Device,
+) -> Result<Array> {
     let runs = (runs.iter().filter(|(count, _)| *count > 0))
-        .map(|&(count, value)| crate::ops::full(&[count], value, dtype))
+        .map(|&(count, value)| {
+            broadcast_to(&constant(Scalar::Int(value), dtype, device)?, &[count])
+        })
         .collect::<Result<Vec<Array>>>()?;
     as_strided(&concatenate(&runs, 0)?, &[n, m], &[-1, 1], n - 1)?.contiguous()
 }

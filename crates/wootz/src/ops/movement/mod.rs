@@ -16,6 +16,7 @@ pub use axes::*;
 pub use join::*;
 pub use matrices::*;
 pub use pad::*;
+pub(crate) use range::arange_on;
 pub use range::*;
 pub use strided::*;
 pub use views::*;

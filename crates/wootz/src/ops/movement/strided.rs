@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 
+use super::range::arange_on;
 use super::{flatten, moveaxis, moving_case, pad_zeros, slice_axis};
 use crate::array::{Array, DType, Layout, Meta, Shape, Strides, normalize_axis};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 use crate::op::{Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, expect_inputs};
-use crate::ops::{Axes, astype, copy, expand_dims, reshape};
+use crate::ops::{Axes, astype, copy, expand_dims, reshape, take_along_axis_backward};
 
 /// Cases of strided views.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -36,10 +37,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         },
         Entry {
             name: "as_strided",
-            cases: vec![
-                moving_case("windows", &[7], |x| as_strided(x, &[5, 3], &[1, 1], 0))
-                    .gradient(Gradient::None),
-            ],
+            cases: vec![moving_case("windows", &[7], |x| as_strided(x, &[5, 3], &[1, 1], 0))],
         },
         Entry {
             name: "view",
@@ -260,8 +258,13 @@ impl Op for View {
                 diagonal_gradient(gradient, inputs[0].shape(), *offset, *rows, *columns)?
             }
             Kind::AsStrided(_) => {
-                let reason = "elements may be seen several times";
-                return Err(Error::NotDifferentiable { op: self.name(), reason });
+                // The same view of the elements' numbers tells where each gradient belongs.
+                let x = &inputs[0];
+                let size = x.size() as f64;
+                let numbers = arange_on(0.0, size, 1.0, DType::U32, x.device())?;
+                let places = flatten(&Array::apply(self.clone(), &[&numbers])?, 0, -1)?;
+                let flat = flatten(gradient, 0, -1)?;
+                reshape(&take_along_axis_backward(&places, &flat, 0, x.size())?, x.shape())?
             }
             Kind::Bits(_) => {
                 let reason = "the bits of a number are not a smooth function of it";

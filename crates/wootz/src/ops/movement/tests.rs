@@ -144,6 +144,16 @@ fn diagonals_and_structured_matrices_as_mlx() -> Result<()> {
         let v = ints(&[1, 2], &[2], &device);
         assert_eq!(diag(&v, 1)?.to_vec::<i32>()?, [0, 1, 0, 0, 0, 2, 0, 0, 0]);
     }
+    for device in devices() {
+        let x = full(&[2, 2], f32::NAN, DType::F32)?;
+        let x = crate::ops::to_device(&x, &device)?;
+        let kept = |x: Array| -> Result<Vec<bool>> {
+            Ok(x.to_vec::<f32>()?.iter().map(|value| value.is_nan()).collect())
+        };
+        assert_eq!(kept(tril(&x, 0)?)?, [true, false, true, true]);
+        assert_eq!(kept(triu(&x, 1)?)?, [false, true, false, false]);
+    }
+    assert!(tril(&count(&[3], &Device::cpu()), 0).is_err());
     assert!(diagonal(&count(&[3], &Device::cpu()), 0, 0, 1).is_err());
     assert!(diagonal(&count(&[3, 3], &Device::cpu()), 0, 1, 1).is_err());
     assert_eq!(eye(2, 3, -1, DType::I32)?.to_vec::<i32>()?, [0, 0, 0, 1, 0, 0]);
@@ -224,5 +234,26 @@ fn view_and_as_strided_see_bytes() -> Result<()> {
         assert!(as_strided(&turned, &[3], &[-1], 1).is_err());
     }
     assert!(view(&Array::scalar(1, DType::I32)?, DType::I16).is_err());
+    Ok(())
+}
+
+#[test]
+fn transposing_copies_move_every_element() -> Result<()> {
+    for shape in [[33, 70], [100, 32], [64, 64], [31, 40]] {
+        for dtype in [DType::U8, DType::F16, DType::I32, DType::I64] {
+            let x = count(&shape, &Device::cpu());
+            let narrow = crate::ops::astype(&x, dtype)?;
+            let turned = narrow.transpose()?.contiguous()?;
+            let back = crate::ops::astype(&turned.transpose()?, DType::F32)?;
+            let expected = crate::ops::astype(&narrow, DType::F32)?;
+            assert_eq!(back.to_vec::<f32>()?, expected.to_vec::<f32>()?, "{shape:?} {dtype}");
+            let values = crate::ops::astype(&turned, DType::I32)?.to_vec::<i32>()?;
+            let second = crate::ops::astype(&narrow, DType::I32)?.to_vec::<i32>()?[shape[1]];
+            assert_eq!(values[1], second, "{shape:?} {dtype}");
+        }
+    }
+    let stack = count(&[3, 40, 50], &Device::cpu());
+    let turned = swapaxes(&stack, 1, 2)?.contiguous()?.to_vec::<i32>()?;
+    assert_eq!((turned[1], turned[40], turned[2000 + 41]), (50, 1, 2000 + 51));
     Ok(())
 }

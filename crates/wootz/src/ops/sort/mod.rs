@@ -1,11 +1,15 @@
-//! Sorting and searching: `sort`, `argsort`, `partition`, `argpartition`, `topk`, `searchsorted`.
+//! Sorting and searching: `sort`, `argsort`, `partition`, `argpartition`, `topk`, `searchsorted`,
+//! `median`, `unique`.
 //! Sorting is stable; NaN counts as larger than everything, and -0 equals +0.
 
+mod composed;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 #[cfg(test)]
 mod tests;
+
+pub use composed::*;
 
 use super::movement::{one_axis, slice_axis};
 use crate::array::{Array, DType, Meta, normalize_axis};
@@ -17,7 +21,7 @@ use crate::op::{
     Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, expect_contiguous, expect_dtype,
     expect_inputs,
 };
-use crate::ops::{Axes, astype, flatten, moveaxis};
+use crate::ops::{Axes, astype, flatten, moveaxis, take_along_axis_backward};
 
 /// Cases.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -34,7 +38,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         .tolerance(Tolerance::Exact)
         .gradient(Gradient::Zero)
     };
-    vec![
+    let mut entries = vec![
         Entry {
             name: "sort",
             cases: vec![
@@ -73,7 +77,9 @@ pub(crate) fn entries() -> Vec<Entry> {
                 search("right", &[1025], Side::Right),
             ],
         },
-    ]
+    ];
+    entries.extend(composed::entries());
+    entries
 }
 
 /// The elements in rising order along `axis`, or all of them flattened with `()`.
@@ -265,8 +271,10 @@ impl Op for Sort {
         let Some(gradient) = cotangents[0].as_ref().filter(|_| !self.indices) else {
             return Ok(vec![None]);
         };
-        let _ = (gradient, inputs);
-        Err(Error::NotDifferentiable { op: "sort", reason: "take_along_axis is missing" })
+        let indices = Array::apply(Sort { indices: true }, &[&inputs[0]])?;
+        let last = gradient.rank() - 1;
+        let length = gradient.shape()[last];
+        Ok(vec![Some(take_along_axis_backward(&indices, gradient, last as i64, length)?)])
     }
 }
 

@@ -95,3 +95,59 @@ fn searchsorted_as_mlx() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn median_as_mlx() -> Result<()> {
+    for device in devices() {
+        let x = Array::from_slice_on(&[3, 1, 2, 4, 9, 8], &[2, 3], &device)?;
+        let rows = median(&x, 1, true)?;
+        assert_eq!((rows.shape(), rows.to_vec::<f32>()?), (&[2, 1][..], vec![2.0, 8.0]));
+        assert_eq!(median(&x, [0, 1], false)?.item::<f32>()?, 3.5);
+        let x = Array::from_slice_on(&[3.0, f32::NAN, 2.0], &[3], &device)?;
+        assert!(median(&x, (), false)?.item::<f32>()?.is_nan());
+    }
+    assert!(median(&Array::zeros(&[0], DType::F32)?, (), false).is_err());
+    let x = Array::new([1.0f32, 3.0, 2.0, 5.0])?;
+    let gradient = crate::grad(|x: &[Array]| median(&x[0], (), false))(&[x])?;
+    assert_eq!(gradient[0].to_vec::<f32>()?, [0.0, 0.5, 0.5, 0.0]);
+    Ok(())
+}
+
+#[test]
+fn unique_as_mlx() -> Result<()> {
+    for device in devices() {
+        let x = Array::from_slice_on(&[3, 1, 3, 2], &[4], &device)?;
+        let found = unique(&x, 6, Some(9.into()))?;
+        assert_eq!(found.values.to_vec::<i32>()?, [1, 2, 3, 9, 9, 9]);
+        assert_eq!(found.index.to_vec::<u32>()?, [1, 3, 0, 1, 1, 1]);
+        assert_eq!(found.inverse.to_vec::<u32>()?, [2, 0, 2, 1]);
+        assert_eq!(found.counts.to_vec::<i32>()?, [1, 1, 2, 0, 0, 0]);
+        let cut = unique(&x, 2, None)?;
+        assert_eq!(cut.values.to_vec::<i32>()?, [1, 2]);
+        assert_eq!(cut.inverse.to_vec::<u32>()?, [1, 0, 1, 1]);
+        let nan = f32::NAN;
+        let x = Array::from_slice_on(&[3.0, nan, nan, 0.0], &[2, 2], &device)?;
+        let found = unique(&x, 4, None)?;
+        assert_eq!(found.index.to_vec::<u32>()?, [3, 0, 1, 2]);
+        assert_eq!(found.inverse.to_vec::<u32>()?, [1, 2, 3, 0]);
+        assert_eq!(found.inverse.shape(), [2, 2]);
+    }
+    let empty = Array::zeros(&[0], DType::I32)?;
+    assert!(unique(&empty, 4, None).is_err());
+    assert_eq!(unique(&empty, 2, Some(7.into()))?.values.to_vec::<i32>()?, [7, 7]);
+    Ok(())
+}
+
+#[test]
+fn gradients_of_sorting_go_back_to_their_elements() -> Result<()> {
+    let x = Array::new([[1.0f32, 3.0, 2.0], [6.0, 5.0, 4.0]])?;
+    let dy = Array::new([[10.0f32, 20.0, 30.0], [40.0, 50.0, 60.0]])?;
+    let (_, dx) = crate::vjp(|x| Ok(vec![sort(&x[0], 1)?]), &[x.clone()], &[dy.clone()])?;
+    assert_eq!(dx[0].to_vec::<f32>()?, [10.0, 30.0, 20.0, 60.0, 50.0, 40.0]);
+    let (_, dx) = crate::vjp(|x| Ok(vec![sort(&x[0], 0)?]), &[x.clone()], &[dy.clone()])?;
+    assert_eq!(dx[0].to_vec::<f32>()?, dy.to_vec::<f32>()?);
+    let ones = Array::ones(&[2, 1], DType::F32)?;
+    let (_, dx) = crate::vjp(|x| Ok(vec![topk(&x[0], 1, -1)?]), &[x], &[ones])?;
+    assert_eq!(dx[0].to_vec::<f32>()?, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
+    Ok(())
+}

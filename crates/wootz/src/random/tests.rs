@@ -1,0 +1,160 @@
+//! The numbers that MLX draws with key 42.
+
+use super::*;
+
+/// The CPU, and a GPU where there is one.
+fn devices() -> Vec<Device> {
+    let mut devices = vec![Device::cpu()];
+    #[cfg(feature = "gpu")]
+    match Device::gpu_with(0, &Default::default()) {
+        Ok(gpu) => devices.push(gpu),
+        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
+        Err(error) => panic!("{error}"),
+    }
+    devices
+}
+
+/// Keys of seed 42 on every device.
+fn keys() -> Vec<Array> {
+    devices().iter().map(|device| ops::to_device(&key(42).unwrap(), device).unwrap()).collect()
+}
+
+fn float_bits(x: &Array) -> Vec<u32> {
+    x.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect()
+}
+
+/// The values within two units in the last place: logarithms are rounded differently.
+fn assert_close(x: &Array, expected: &[u32]) {
+    for (x, &expected) in x.to_vec::<f32>().unwrap().iter().zip(expected) {
+        let expected = f32::from_bits(expected);
+        let tolerance = 2.4e-7 * expected.abs();
+        assert!((x - expected).abs() <= tolerance, "{x} is not {expected}");
+    }
+}
+
+#[test]
+fn keys_split_as_in_mlx() -> Result<()> {
+    assert_eq!(key((1 << 40) + 5)?.to_vec::<u32>()?, [256, 5]);
+    let zero = split(&key(0)?, 2)?.to_vec::<u32>()?;
+    assert_eq!(zero, [0xf71f4ea9, 0x39a405d9, 0xa20e4081, 0x4bdfae2f]);
+    for key in keys() {
+        let two = split(&key, 2)?.to_vec::<u32>()?;
+        assert_eq!(two, [0x92fb20ea, 0xdb4c98db, 0x0f38d913, 0x0ff68959]);
+        let three = [3134548294, 3733159049, 3746501087, 894150801, 801545058, 2363201431];
+        assert_eq!(split(&key, 3)?.to_vec::<u32>()?, three);
+        assert_eq!(split(&key, 0)?.shape(), [0, 2]);
+    }
+    let wrong = Array::new([1u32, 2, 3])?;
+    assert!(split(&wrong, 2).is_err());
+    assert!(split(&Array::new([1, 2])?, 2).is_err());
+    Ok(())
+}
+
+#[test]
+fn uniform_gives_the_bits_of_mlx() -> Result<()> {
+    for key in keys() {
+        let draw = |n: usize| uniform(0.0, 1.0, &[n], DType::F32, Some(&key)).unwrap();
+        assert_eq!(float_bits(&draw(1)), [0x3eda7c09]);
+        assert_eq!(float_bits(&draw(3)), [0x3f12fb21, 0x3dcd1fc3, 0x3d738d91]);
+        assert_eq!(float_bits(&draw(4)), [0x3f12fb21, 0x3f5b4c99, 0x3d738d91, 0x3d7f6896]);
+        let five = [0x3f3ad569, 0x3f5e837d, 0x3e49270e, 0x3e552ea2, 0x3e3f1a6e];
+        assert_eq!(float_bits(&draw(5)), five);
+        let halves = uniform(0.0, 1.0, &[3], DType::F16, Some(&key))?;
+        let halves = astype(&halves, DType::F32)?.to_vec::<f32>()?;
+        assert_eq!(halves, [0.57421875, 0.10015869140625, 0.0594482421875]);
+        let brains = uniform(0.0, 1.0, &[3], DType::BF16, Some(&key))?;
+        let brains = astype(&brains, DType::F32)?.to_vec::<f32>()?;
+        assert_eq!(brains, [0.57421875, 0.10009765625, 0.0595703125]);
+        let low = Array::from_slice_on(&[0.0f32, 1.0], &[2], key.device())?;
+        let high = Array::from_slice_on(&[1.0f32, 5.0], &[2, 1], key.device())?;
+        let x = uniform(&low, &high, &[2, 2], DType::F32, Some(&key))?.to_vec::<f32>()?;
+        assert_eq!(x, [0.574_144_4, 1.0, 0.297_305_9, 1.249_422_4]);
+        assert!(uniform(&low, &high, &[2], DType::F32, Some(&key)).is_err());
+        assert!(uniform(0.0, 1.0, &[2], DType::I32, Some(&key)).is_err());
+    }
+    Ok(())
+}
+
+#[test]
+fn an_unkeyed_sequence_starts_at_its_seed() -> Result<()> {
+    seed(7);
+    let x = uniform(0.0, 1.0, &[2], DType::F32, None)?;
+    assert_eq!(x.to_vec::<f32>()?, [0.514_767_05, 0.078_491_21]);
+    let x = uniform(0.0, 1.0, &[2], DType::F32, None)?;
+    assert_eq!(x.to_vec::<f32>()?, [0.801_293_73, 0.184_429_65]);
+    Ok(())
+}
+
+#[test]
+fn continuous_distributions_as_in_mlx() -> Result<()> {
+    for key in keys() {
+        let key = Some(&key);
+        let x = normal(&[4], DType::F32, 0.0, 1.0, key)?;
+        let expected = [0x3e3f6c0f, 0x3f885cdc, 0xbfc7978f, 0xbfc4848f];
+        assert_close(&x, &expected);
+        if x.device() == &Device::cpu() {
+            assert_eq!(float_bits(&x), expected);
+        }
+        let x = gumbel(&[4], DType::F32, key)?;
+        assert_close(&x, &[0x3f16c99a, 0x3feed94d, 0xbf84d009, 0xbf82a386]);
+        let x = truncated_normal(-2.0, 2.0, &[4], DType::F32, key)?;
+        assert_close(&x, &[0x3e369dfd, 0x3f7f0370, 0xbfb44694, 0xbfb1eaa6]);
+        let x = laplace(&[4], DType::F32, 0.0, 1.0, key)?;
+        assert_close(&x, &[0xbe245c2f, 0xbf9fe6d7, 0x40084630, 0x40053b75]);
+        let x = laplace(&[3], DType::F32, 2.0, 3.0, key)?.to_vec::<f32>()?;
+        assert!((x[1] - 6.823_569_3).abs() < 1e-5);
+        let halves = |x: Array| astype(&x, DType::F32).unwrap().to_vec::<f32>().unwrap();
+        let x = halves(normal(&[3], DType::F16, 0.0, 1.0, key)?);
+        assert_eq!(x, [0.1868896484375, -1.28125, -1.55859375]);
+        let x = halves(normal(&[3], DType::BF16, 1.5, 0.7, key)?);
+        assert_eq!(x, [1.6328125, 0.60546875, 0.4140625]);
+        let x = halves(laplace(&[3], DType::F16, 0.0, 1.0, key)?);
+        assert_eq!(x, [-0.1605224609375, 1.607421875, 2.12890625]);
+        let x = halves(gumbel(&[3], DType::F16, key)?);
+        assert_eq!(x, [0.58935546875, -0.8330078125, -1.037109375]);
+    }
+    assert!(normal(&[3], DType::I32, 0.0, 1.0, None).is_err());
+    let loc = Array::new([1.0f32, 2.0, 3.0])?;
+    assert!(normal(&[2], DType::F32, &loc, 1.0, None).is_err());
+    Ok(())
+}
+
+#[test]
+fn discrete_distributions_are_exact() -> Result<()> {
+    for key in keys() {
+        let key = Some(&key);
+        let x = randint(0, 100, &[8], DType::I32, key)?.to_vec::<i32>()?;
+        assert_eq!(x, [68, 59, 26, 24, 76, 28, 4, 0]);
+        let x = randint(5, 1, &[4], DType::I32, key)?.to_vec::<i32>()?;
+        assert_eq!(x, [5, 5, 5, 5]);
+        let x = randint(0.5, 3.7, &[4], DType::I32, key)?.to_vec::<i32>()?;
+        assert_eq!(x, [2, 2, 0, 0]);
+        let x = randint(i32::MIN, i32::MAX, &[4], DType::I32, key)?.to_vec::<i32>()?;
+        assert_eq!(x, [318447872, 1531746560, -1892099840, -1879668352]);
+        let x = bernoulli(0.3, &[10], key)?.to_vec::<bool>()?;
+        assert_eq!(x.map_bits(), 0b0010010100);
+        assert_eq!(bernoulli(1.0, &[5], key)?.to_vec::<bool>()?, [true; 5]);
+        let x = permutation(10, key)?.to_vec::<u32>()?;
+        assert_eq!(x, [5, 2, 7, 1, 6, 8, 0, 9, 4, 3]);
+        assert_eq!(permutation(0, key)?.shape(), [0]);
+        let x =
+            Array::from_slice_on(&(0..12).collect::<Vec<i32>>(), &[3, 4], key.unwrap().device())?;
+        let x = shuffle(&x, 1, key)?.to_vec::<i32>()?;
+        assert_eq!(x, [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9]);
+    }
+    let p = Array::new([1, 0])?;
+    assert!(bernoulli(&p, &[2], None).is_err());
+    assert!(randint(0, 10, &[4], DType::F32, None).is_err());
+    Ok(())
+}
+
+/// Truth values as the bits of a number, the first the highest.
+trait MapBits {
+    fn map_bits(&self) -> u32;
+}
+
+impl MapBits for Vec<bool> {
+    fn map_bits(&self) -> u32 {
+        self.iter().fold(0, |bits, &bit| bits << 1 | bit as u32)
+    }
+}
