@@ -28,8 +28,7 @@ pub(super) fn scan(call: &mut GpuCall<'_>, scan: &Scan) -> Result<()> {
             first(dtype, scan.row.start),
         );
         let (reader, writer) = (packed::reader("x", 0, dtype), packed::writer("y", 1, dtype));
-        [packed::PACKING, MATH, &header, &reader, &writer, include_str!("scan.wgsl")]
-            .concat()
+        [packed::PACKING, MATH, &header, &reader, &writer, include_str!("scan.wgsl")].concat()
     };
     call.launch(&Kernel {
         variant: format!("{dtype} {} {}", scan.reverse, scan.inclusive),
