@@ -146,7 +146,7 @@ fn indices_out_of_range_are_errors_on_every_device() {
         let a = ramp(&device, &[2, 3]);
         let bad =
             |values: &[i32], shape: &[usize]| Array::from_slice_on(values, shape, &device).unwrap();
-        let taken = wootz::take(&a, &bad(&[0, 7], &[2]), Some(1)).and_then(|y| y.to_vec::<f32>());
+        let taken = wootz::take(&a, bad(&[0, 7], &[2]), Some(1)).and_then(|y| y.to_vec::<f32>());
         assert_error!(error_of(taken, &a), Error::Index { op: "take", got: 7, length: 3, .. }, "7");
         let along = wootz::take_along_axis(&a, &bad(&[0, -4], &[2, 1]), Some(1));
         let along = along.and_then(|y| y.to_vec::<f32>());
@@ -182,7 +182,7 @@ fn devices_that_do_not_exist_are_named() {
 
 #[test]
 fn a_missing_feature_of_the_driver_is_named() {
-    let Some(Ok(index)) = devices().get(1).map(|gpu| adapter(gpu)) else { return };
+    let Some(Ok(index)) = devices().get(1).map(adapter) else { return };
     let options = GpuOptions { without_int64: true, ..Default::default() };
     let device = Device::gpu_with(index, &options).unwrap();
     let kept = ramp(&device, &[4]);
@@ -203,7 +203,7 @@ fn doubles_on_a_gpu_are_refused_when_the_node_is_built() {
 
 #[test]
 fn a_lost_device_is_reported_and_others_go_on() {
-    let Some(Ok(index)) = devices().get(1).map(|gpu| adapter(gpu)) else { return };
+    let Some(Ok(index)) = devices().get(1).map(adapter) else { return };
     let device = Device::gpu_with(index, &Default::default()).unwrap();
     let (kept, other) = (ramp(&Device::cpu(), &[3]), ramp(&devices()[1], &[3]));
     let x = ramp(&device, &[8]);

@@ -26,16 +26,6 @@ pub(crate) fn exp(x: f32) -> f32 {
     scale(p, n)
 }
 
-/// 2 to the power `x`.
-#[cfg_attr(not(debug_assertions), inline(always))]
-pub(crate) fn exp2(x: f32) -> f32 {
-    let x = clamp(x, -151.0, 129.0);
-    let t = x + ROUND_32;
-    let f = x - (t - ROUND_32);
-    let p = poly32(f, [0.6931472, 0.2402265, 5.550328e-2, 9.618004e-3, 1.3400269e-3, 1.5476395e-4]);
-    scale(1.0 + f * p, t.to_bits().wrapping_sub(ROUND_32.to_bits()) as i32)
-}
-
 /// e to the power `x`, minus 1, without cancellation near zero.
 #[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn expm1(x: f32) -> f32 {

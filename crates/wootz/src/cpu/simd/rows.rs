@@ -48,14 +48,6 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
-/// The sum of a row.
-#[inline(always)]
-pub(crate) fn sum<T: Float>(row: &[T]) -> T {
-    let mut lanes = Lanes::zero();
-    lanes.add(row);
-    lanes.sum()
-}
-
 /// The sum of the products of two rows of one length.
 #[inline(always)]
 pub(crate) fn dot<T: Float>(a: &[T], b: &[T]) -> T {
@@ -87,22 +79,6 @@ impl<T: Float> Lanes<T> {
     #[inline(always)]
     pub(crate) fn lowest() -> Self {
         Lanes([T::NEG_INFINITY; LANES])
-    }
-
-    /// Adds a piece of a row.
-    #[inline(always)]
-    pub(crate) fn add(&mut self, row: &[T]) {
-        let mut lanes = self.0;
-        let (whole, rest) = row.as_chunks::<LANES>();
-        for piece in whole {
-            for i in 0..LANES {
-                lanes[i] = lanes[i] + piece[i];
-            }
-        }
-        for (lane, &value) in lanes.iter_mut().zip(rest) {
-            *lane = *lane + value;
-        }
-        self.0 = lanes;
     }
 
     /// Adds the products of a piece of two rows.
@@ -195,13 +171,11 @@ mod tests {
     fn rows_of_every_length_are_reduced_whole() {
         for length in 0..70 {
             let row: Vec<f32> = (0..length).map(|i| (i * 7 % 13) as f32 - 20.0).collect();
-            let exact: f32 = row.iter().sum();
             let squares: f32 = row.iter().map(|x| x * x).sum();
             let cubes: f32 = row.iter().map(|x| x * x * x).sum();
             let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let mut lanes = Lanes::zero();
             lanes.add_products3(&row, &row, &row);
-            assert_eq!(dispatch(|| sum(&row)), exact);
             assert_eq!(dispatch(|| dot(&row, &row)), squares);
             assert_eq!(lanes.sum(), cubes);
             assert_eq!(dispatch(|| max(&row)), largest);
@@ -212,8 +186,8 @@ mod tests {
     fn a_row_in_pieces_gives_the_same_bits() {
         let row: Vec<f64> = (0..1000).map(|i| 1.0 / (i as f64 + 1.0)).collect();
         let mut lanes = Lanes::zero();
-        row.chunks(48).for_each(|piece| lanes.add(piece));
-        assert_eq!(lanes.sum().to_bits(), sum(&row).to_bits());
+        row.chunks(48).for_each(|piece| lanes.add_products(piece, piece));
+        assert_eq!(lanes.sum().to_bits(), dot(&row, &row).to_bits());
     }
 
     #[test]

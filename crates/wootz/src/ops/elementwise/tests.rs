@@ -1,6 +1,6 @@
 //! Every row on both devices, and the special values, dtypes and gradients of MLX.
 
-use super::*;
+use super::{Row, *};
 use crate::autograd::vjp;
 use crate::ops::*;
 use DType::*;

@@ -15,7 +15,6 @@ macro_rules! standard {
 
 standard! {
     exp => exp, "e to the power `x`.";
-    exp2 => exp2, "2 to the power `x`.";
     expm1 => exp_m1, "e to the power `x`, minus 1.";
     log => ln, "Natural logarithm.";
     log2 => log2, "Logarithm to base 2.";
@@ -79,7 +78,7 @@ pub(crate) fn erf(x: f64) -> f64 {
 /// Inverse error function, to the precision of f64 (MLX stops at that of f32).
 #[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn erfinv(a: f64) -> f64 {
-    if !(a.abs() < 1.0) || a == 0.0 {
+    if a.is_nan() || a.abs() >= 1.0 || a == 0.0 {
         return if a.abs() == 1.0 {
             a * f64::INFINITY
         } else if a == 0.0 {
