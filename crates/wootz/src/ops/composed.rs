@@ -16,6 +16,10 @@ pub(crate) fn entries() -> Vec<Entry> {
         let case = Case::new("", &[&[3, 5], &[5]], move |x| Ok(vec![function(&x[0], &x[1])?]));
         Entry { name, cases: vec![case.range(0.5..3.0).gradient(gradient)] }
     };
+    let divided =
+        Case::new("", &[&[3, 5], &[5]], |x| divmod(&x[0], &x[1]).map(|(q, r)| vec![q, r]))
+            .range(0.5..3.0)
+            .gradient(Gradient::Zero);
     let invert = Case::new("", &[&[3, 5]], |x| Ok(vec![bitwise_invert(&x[0])?]))
         .range(0.0..100.0)
         .dtypes(&crate::op::EVERY[..9])
@@ -32,10 +36,55 @@ pub(crate) fn entries() -> Vec<Entry> {
         one("radians", |x| radians(x)),
         one("nan_to_num", |x| nan_to_num(x, 0.0, None, None)),
         two("floor_divide", |a, b| floor_divide(a, b), Gradient::Zero),
+        two("allclose", |a, b| allclose(a, b, 1e-5, 1e-8, false), Gradient::Zero),
+        two("array_equal", |a, b| array_equal(a, b, false), Gradient::Zero),
         two("isclose", |a, b| isclose(a, b, 1e-5, 1e-8, false), Gradient::Zero),
+        Entry { name: "divmod", cases: vec![divided] },
         Entry { name: "bitwise_invert", cases: vec![invert] },
         Entry { name: "round", cases: [0, 1, -1].map(round_to).into() },
     ]
+}
+
+/// Whether all elements are [close](isclose), as a `bool` scalar.
+///
+/// ```
+/// use wootz::{Array, allclose};
+/// let x = Array::new([1.0f32, 2.0])?;
+/// assert!(allclose(&x, &Array::new([1, 2])?, 1e-5, 1e-8, false)?.item::<bool>()?);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn allclose(
+    a: impl Into<Arg>,
+    b: impl Into<Arg>,
+    rtol: f64,
+    atol: f64,
+    equal_nan: bool,
+) -> Result<Array> {
+    all(&isclose(a, b, rtol, atol, equal_nan)?, (), false)
+}
+
+/// Whether two arrays have the same shape and equal values, as a `bool` scalar. NaNs are equal if
+/// `equal_nan`; dtypes may differ.
+///
+/// ```
+/// use wootz::{Array, array_equal};
+/// let x = Array::new([1, 2])?;
+/// assert!(array_equal(&x, &Array::new([1.0f32, 2.0])?, false)?.item::<bool>()?);
+/// assert!(!array_equal(&x, &Array::new([1, 2, 3])?, false)?.item::<bool>()?);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn array_equal(a: impl Into<Arg>, b: impl Into<Arg>, equal_nan: bool) -> Result<Array> {
+    let [a, b] = resolve("array_equal", [a.into(), b.into()])?;
+    if a.shape() != b.shape() {
+        return constant(Scalar::Bool(false), DType::Bool, a.device());
+    }
+    let dtype = DType::promote(a.dtype(), b.dtype());
+    let (a, b) = (astype(&a, dtype)?, astype(&b, dtype)?);
+    let mut same = equal(&a, &b)?;
+    if equal_nan && dtype.is_float() {
+        same = logical_or(&same, logical_and(isnan(&a)?, isnan(&b)?)?)?;
+    }
+    all(&same, (), false)
 }
 
 /// Elementwise bitwise complement of integers; for bools the negation.
@@ -105,7 +154,7 @@ fn scaled(op: &'static str, x: Arg, factor: f64) -> Result<Array> {
     multiply(&x, factor)
 }
 
-/// [`floor_divide`] and [`remainder`].
+/// [`floor_divide`] and [`remainder`], through which, as in MLX, no gradient flows.
 ///
 /// ```
 /// use wootz::{Array, divmod};
@@ -116,7 +165,7 @@ fn scaled(op: &'static str, x: Arg, factor: f64) -> Result<Array> {
 /// ```
 pub fn divmod(a: impl Into<Arg>, b: impl Into<Arg>) -> Result<(Array, Array)> {
     let [a, b] = resolve("divmod", [a.into(), b.into()])?;
-    Ok((floor_divide(&a, &b)?, remainder(&a, &b)?))
+    Ok((stop_gradient(floor_divide(&a, &b)?)?, stop_gradient(remainder(&a, &b)?)?))
 }
 
 /// Elementwise quotient rounded down. An integer divided by 0 gives 0.

@@ -316,6 +316,8 @@ fn gradients_at_edges_are_those_of_mlx() {
     check("logaddexp", got, &[&[0.26894143, NAN], &[0.7310586, NAN]]);
     let got = gradients(|x| Ok(vec![divide(&x[0], &x[1])?]), &[&[1.0, 1.0], &[2.0, 0.0]]);
     check("divide", got, &[&[0.5, INF], &[-0.25, -INF]]);
+    let got = gradients(|x| Ok(vec![nan_to_num(&x[0], 0.0, None, None)?]), &[&[0.5, NAN, INF]]);
+    check("nan_to_num", got, &[&[1.0, 0.0, 0.0]]);
     let condition = Array::new([true, false]).unwrap();
     let got =
         gradients(|x| Ok(vec![where_(&condition, &x[0], &x[1])?]), &[&[1.0, 2.0], &[3.0, 4.0]]);
