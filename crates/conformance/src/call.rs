@@ -161,9 +161,15 @@ impl<'a> Call<'a> {
 
     /// A weak scalar.
     pub fn scalar(&self, name: &str) -> Result<Scalar, Refusal> {
-        match self.arg(name)? {
-            Arg::Scalar(scalar) => Ok(scalar),
-            Arg::Array(_) => Err(Refusal::Unknown(format!("{name} is an array"))),
+        self.scalar_opt(name)?.ok_or_else(|| Refusal::Unknown(format!("no scalar {name}")))
+    }
+
+    /// A weak scalar that may be missing.
+    pub fn scalar_opt(&self, name: &str) -> Result<Option<Scalar>, Refusal> {
+        match self.arg_opt(name)? {
+            None => Ok(None),
+            Some(Arg::Scalar(scalar)) => Ok(Some(scalar)),
+            Some(Arg::Array(_)) => Err(Refusal::Unknown(format!("{name} is an array"))),
         }
     }
 

@@ -1,18 +1,19 @@
 //! The conformance runner: operations of wootz against cases recorded from MLX.
 //!
-//! A case is judged by [`execute`](judge): its inputs are built as the views it names, the row of
+//! A case is judged by [`judge`]: its inputs are built as the views it names, the row of
 //! the [table] that has its operation's name is called, and outputs and recorded gradients are
 //! compared by the case's class. [`run`] does that for a folder and makes a [`Report`].
 
-mod call;
-mod case;
-mod compare;
-mod execute;
-mod report;
-mod sample;
-mod self_test;
-mod table;
-mod tensor;
+pub mod call;
+pub mod case;
+pub mod compare;
+pub mod execute;
+pub mod report;
+pub mod sample;
+pub mod self_test;
+pub mod table;
+pub mod tensor;
+mod watchdog;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ pub use execute::{Verdict, judge};
 pub use report::{Outcome, Report};
 pub use sample::sample;
 pub use self_test::self_test;
+use watchdog::Watchdog;
 use wootz::Device;
 
 /// Which cases of a folder to run.
@@ -66,7 +68,9 @@ pub fn read(folder: &Path) -> Result<Folder> {
 /// Runs all cases of a folder on a device.
 pub fn run(folder: &Folder, device: &Device) -> Report {
     let _quiet = QuietPanics::install();
+    let watchdog = Watchdog::start();
     let judged = folder.cases.iter().map(|case| {
+        watchdog.begin(case);
         let expected = Expected::of(case, &folder.tensors);
         let verdict = judge(case, &expected, &folder.tensors, device);
         Outcome::new(case, verdict, &folder.tensors)

@@ -15,9 +15,11 @@ use crate::tensor::{Kind, Tensor, Wide};
 /// that went unnoticed.
 pub fn self_test(folder: &Folder, device: &Device) -> (String, Vec<String>) {
     let _quiet = crate::QuietPanics::install();
+    let watchdog = crate::watchdog::Watchdog::start();
     let mut made: BTreeMap<&str, usize> = BTreeMap::new();
     let mut unnoticed = Vec::new();
     for case in folder.cases.iter().filter(|case| case.class != Class::Error) {
+        watchdog.begin(case);
         let expected = Expected::of(case, &folder.tensors);
         let judge =
             |case: &Case, expected: &Expected| judge(case, expected, &folder.tensors, device);

@@ -132,10 +132,7 @@ fn reductions_without_identity_say_so() {
     for device in devices() {
         let a = ramp(&device, &[2, 3]);
         let none = Array::from_slice_on::<f32>(&[], &[0, 3], &device).unwrap();
-        for (name, result) in [
-            ("max", none.max(0)),
-            ("min", none.min(0)),
-        ] {
+        for (name, result) in [("max", none.max(0)), ("min", none.min(0))] {
             assert_error!(error_of(result, &a), Error::NoIdentity { .. }, name, "[0, 3]");
         }
         assert_eq!(none.sum(0).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);
@@ -147,9 +144,8 @@ fn reductions_without_identity_say_so() {
 fn indices_out_of_range_are_errors_on_every_device() {
     for device in devices() {
         let a = ramp(&device, &[2, 3]);
-        let bad = |values: &[i32], shape: &[usize]| {
-            Array::from_slice_on(values, shape, &device).unwrap()
-        };
+        let bad =
+            |values: &[i32], shape: &[usize]| Array::from_slice_on(values, shape, &device).unwrap();
         let taken = wootz::take(&a, &bad(&[0, 7], &[2]), Some(1)).and_then(|y| y.to_vec::<f32>());
         assert_error!(error_of(taken, &a), Error::Index { op: "take", got: 7, length: 3, .. }, "7");
         let along = wootz::take_along_axis(&a, &bad(&[0, -4], &[2, 1]), Some(1));

@@ -6,7 +6,10 @@
 
 use wootz::gpu::{Bind, GpuCall, Kernel};
 use wootz::op::{Metas, Op};
-use wootz::ops::SoftmaxBackward;
+use wootz::ops::{
+    RmsInv, RmsNormBackwardDw, RmsNormBackwardDx, SoftmaxBackward, TakeAlongAxis,
+    TakeAlongAxisBackward,
+};
 use wootz::{Array, CpuCall, DType, Device, Encoder, Error, Meta, Result, Workspace};
 
 /// An argument: its name, shape and values.
@@ -50,11 +53,64 @@ fn rows() -> Vec<Row> {
         let (y, dy) = (y.values.clone(), dy.values.clone());
         float("dx", &shape, |i| y[i] * (dy[i] - row_sum(row(i), &|j| y[j] * dy[j])))
     };
-    vec![Row {
-        op: Box::new(SoftmaxBackward),
-        inputs: vec![y, dy],
-        outputs: vec![softmax_dx],
-    }]
+    // More indices than columns, repeated ones, and some that count from the end.
+    const K: usize = 7;
+    let picks: Vec<i32> = (0..ROWS * K).map(|i| [0, 4, 2, 2, -1, -5, 1, 3][i % 8]).collect();
+    let column = |i: usize| picks[i].rem_euclid(COLUMNS as i32) as usize;
+    let x = float("x", &shape, |i| i as f64 - 3.5);
+    let taken = {
+        let x = x.values.clone();
+        float("output", &[ROWS, K], |i| x[i / K * COLUMNS + column(i)])
+    };
+    let taken_dy = float("dy", &[ROWS, K], |i| 0.5 + i as f64);
+    let taken_dx = {
+        let dy = taken_dy.values.clone();
+        float("dx", &shape, |i| {
+            let row = i / COLUMNS * K..(i / COLUMNS + 1) * K;
+            row.filter(|&j| column(j) == i % COLUMNS).map(|j| dy[j]).sum()
+        })
+    };
+    let indices = index("indices", &[ROWS, K], &picks);
+    const EPS: f32 = 1e-5;
+    let weight = float("weight", &[COLUMNS], |i| 0.5 + 0.25 * i as f64);
+    let (xs, ws, dys) = (x.values.clone(), weight.values.clone(), dy.values.clone());
+    let inverse = |r: usize| {
+        let mean = row_sum(r, &|j| xs[j] * xs[j]) / COLUMNS as f64;
+        1.0 / (mean + EPS as f64).sqrt()
+    };
+    let r = float("r", &[ROWS], inverse);
+    let rms_dx = float("dx", &shape, |i| {
+        let (r, w) = (inverse(row(i)), |j: usize| ws[j % COLUMNS]);
+        let s = row_sum(row(i), &|j| dys[j] * xs[j] * w(j));
+        r * (dys[i] * w(i) - xs[i] * s * r * r / COLUMNS as f64)
+    });
+    let rms_dw = float("dw", &[COLUMNS], |c| {
+        (0..ROWS).map(|r| dys[r * COLUMNS + c] * xs[r * COLUMNS + c] * inverse(r)).sum()
+    });
+    vec![
+        Row { op: Box::new(RmsInv::new(EPS)), inputs: vec![x.clone()], outputs: vec![r.clone()] },
+        Row {
+            op: Box::new(RmsNormBackwardDx::new()),
+            inputs: vec![x.clone(), weight, dy.clone(), r.clone()],
+            outputs: vec![rms_dx],
+        },
+        Row {
+            op: Box::new(RmsNormBackwardDw),
+            inputs: vec![x.clone(), dy.clone(), r],
+            outputs: vec![rms_dw],
+        },
+        Row { op: Box::new(SoftmaxBackward), inputs: vec![y, dy], outputs: vec![softmax_dx] },
+        Row {
+            op: Box::new(TakeAlongAxis { axis: 1 }),
+            inputs: vec![x, indices.clone()],
+            outputs: vec![taken],
+        },
+        Row {
+            op: Box::new(TakeAlongAxisBackward { axis: 1, length: COLUMNS }),
+            inputs: vec![indices, taken_dy],
+            outputs: vec![taken_dx],
+        },
+    ]
 }
 
 /// The CPU, and a GPU if there is one; in CI there must be one.
@@ -247,8 +303,9 @@ fn a_buffer_of_a_wrong_dtype_is_refused() {
                         None => &mut inputs[place],
                         Some(output) => &mut outputs[output],
                     };
-                    // Indices may be of any integer type, floats of any float type if all are.
-                    if argument.dtype == wrong {
+                    // The inverse of a half-precision row is a single-precision number.
+                    let allowed = row.op.name() == "rms_inv" && argument.name == "x";
+                    if argument.dtype == wrong || (allowed && wrong == DType::F16) {
                         continue;
                     }
                     argument.dtype = wrong;
@@ -258,6 +315,26 @@ fn a_buffer_of_a_wrong_dtype_is_refused() {
                     let error = must_fail(&row, &inputs, &outputs, &all, &device, &what);
                     assert!(matches!(error, Error::Dtype { .. }), "{what}: {error:?}");
                 }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_out_of_range_is_refused() {
+    for device in devices() {
+        for row in rows() {
+            for bad in [5, -6, i32::MAX, i32::MIN] {
+                let mut inputs = row.inputs.clone();
+                let Some(indices) = inputs.iter_mut().find(|input| input.name == "indices") else {
+                    continue;
+                };
+                // In the last place, so that good ones come before.
+                *indices.values.last_mut().unwrap() = bad as f64;
+                let what = format!("index {bad}");
+                let error = must_fail(&row, &inputs, &row.outputs, &["indices"], &device, &what);
+                let Error::Index { got, length: 5, .. } = error else { panic!("{error:?}") };
+                assert_eq!(got, bad as i64);
             }
         }
     }

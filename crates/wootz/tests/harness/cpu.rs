@@ -6,7 +6,10 @@ use wootz::{DType, Device};
 use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare, compare_specials};
-use super::{Log, SPECIALS, Subject, draw, follows_dtype, gradients, run, same_bits, widen};
+use super::{
+    Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
+    like_doubles, place, run, same_bits, same_layouts, widen,
+};
 
 /// Checks one case in all its dtypes.
 pub(crate) fn check(subject: &Subject) -> Log {
@@ -17,6 +20,9 @@ pub(crate) fn check(subject: &Subject) -> Log {
     }
     if dtypes.iter().any(|dtype| dtype.is_float()) {
         gradients::check_doubles(subject, &mut log);
+    }
+    if subject.any_size {
+        sizes(subject, &mut log);
     }
     log
 }
@@ -32,7 +38,7 @@ fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
         }
     };
     let float = dtype.is_float() && follows_dtype(case);
-    if float && dtype != DType::F64 {
+    if float && like_doubles(subject) {
         let wide = run(case, &widen(case, &hosts), Layout::Contiguous, &cpu);
         let outcome =
             wide.and_then(|wide| compare_all(&base, &wide, case.tolerance, Against::Double, dtype));
@@ -52,21 +58,71 @@ fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
         }
     }
     one_thread(subject, &hosts, &base, dtype, log);
+    composed(subject, &hosts, dtype, log);
     for layout in Layout::VIEWS {
         let place = format!("{dtype} on cpu, {layout:?}");
         let outcome = match layout {
             Layout::Broadcast => {
                 let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
-                run(case, &constant, Layout::Contiguous, &cpu)
-                    .and_then(|want| same_bits(&run(case, &constant, layout, &cpu)?, &want))
+                run(case, &constant, Layout::Contiguous, &cpu).and_then(|want| {
+                    same_layouts(subject, &run(case, &constant, layout, &cpu)?, &want, dtype)
+                })
             }
-            _ => run(case, &hosts, layout, &cpu).and_then(|got| same_bits(&got, &base)),
+            _ => run(case, &hosts, layout, &cpu)
+                .and_then(|got| same_layouts(subject, &got, &base, dtype)),
         };
         log.check(&place, outcome);
     }
     if float {
         specials(subject, &hosts, dtype, log);
         gradients::check_dtype(subject, dtype, &hosts, &cpu, log);
+    }
+}
+
+/// Lengths around a tile's, in the case's first dtype.
+fn sizes(subject: &Subject, log: &mut Log) {
+    let (case, dtype) = (&subject.case, subject.case.dtypes[0]);
+    let Some(reference) = &subject.reference else { return };
+    for size in SIZES {
+        let hosts = draw_sized(subject, dtype, size);
+        let outcome = run(case, &hosts, Layout::Contiguous, &Device::cpu()).and_then(|got| {
+            let want = reference.call(&hosts, &got);
+            compare_all(&got, &want, case.tolerance, Against::Double, dtype)
+        });
+        log.check(&format!("{dtype} on cpu, {size} elements"), outcome);
+    }
+}
+
+/// The kernel against the same function made of plainer operations, where the operation has one.
+fn composed(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
+    let cpu = Device::cpu();
+    let pairs = guarded(|| {
+        let outputs = (subject.case.call.0)(&place(hosts, Layout::Contiguous, &cpu)?)?;
+        let mut pairs = Vec::new();
+        for output in &outputs {
+            let Some((op, inputs)) = output.producer() else { continue };
+            if outputs.len() == 1
+                && let Some(composed) = op.composed(&inputs)
+            {
+                for composed in composed? {
+                    pairs.push((Host::read(output)?, Host::read(&composed)?));
+                }
+            }
+        }
+        Ok(pairs)
+    });
+    let outcome = pairs.and_then(|pairs| {
+        if pairs.is_empty() {
+            return Ok(false);
+        }
+        let against = Against::Gradient { terms: 1 };
+        pairs
+            .iter()
+            .try_for_each(|(got, want)| compare(got, want, subject.case.tolerance, against, dtype))
+            .map(|()| true)
+    });
+    if outcome != Ok(false) {
+        log.check(&format!("{dtype} on cpu against its composition"), outcome.map(|_| ()));
     }
 }
 
@@ -82,6 +138,9 @@ fn one_thread(subject: &Subject, hosts: &[Host], base: &[Host], dtype: DType, lo
 /// NaN and infinities come through as in doubles.
 fn specials(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
     let (case, cpu) = (&subject.case, Device::cpu());
+    if !like_doubles(subject) {
+        return;
+    }
     for special in SPECIALS {
         let Some(hosts) = super::with_specials(subject, hosts, special) else { return };
         let outcome = run(case, &hosts, Layout::Contiguous, &cpu).and_then(|got| {

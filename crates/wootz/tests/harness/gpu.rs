@@ -10,8 +10,8 @@ use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
 use super::{
-    Log, SPECIALS, Subject, draw, follows_dtype, gradients, guarded, place, run, same_bits,
-    with_specials,
+    Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
+    like_doubles, place, run, same_bits, same_layouts, with_specials,
 };
 
 /// The devices of the GPU part, all of one adapter.
@@ -66,6 +66,15 @@ pub(crate) fn check(subject: &Subject, devices: &Devices) -> (Log, Option<Work>)
             work = work.max(done);
         }
     }
+    for size in SIZES.into_iter().filter(|_| subject.any_size) {
+        let (case, dtype) = (&subject.case, subject.case.dtypes[0]);
+        let hosts = draw_sized(subject, dtype, size);
+        let outcome = run(case, &hosts, Layout::Contiguous, &Device::cpu()).and_then(|want| {
+            let got = run(case, &hosts, Layout::Contiguous, &devices.plain)?;
+            compare_all(&got, &want, case.tolerance, Against::Device, dtype)
+        });
+        log.check(&format!("{dtype} on gpu, {size} elements"), outcome);
+    }
     (log, work)
 }
 
@@ -97,10 +106,16 @@ fn in_dtype(
             Layout::Broadcast => {
                 let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
                 run(case, &constant, Layout::Contiguous, &devices.plain).and_then(|want| {
-                    same_bits(&run(case, &constant, layout, &devices.plain)?, &want)
+                    same_layouts(
+                        subject,
+                        &run(case, &constant, layout, &devices.plain)?,
+                        &want,
+                        dtype,
+                    )
                 })
             }
-            _ => run(case, &hosts, layout, &devices.plain).and_then(|got| same_bits(&got, &base)),
+            _ => run(case, &hosts, layout, &devices.plain)
+                .and_then(|got| same_layouts(subject, &got, &base, dtype)),
         };
         log.check(&format!("{dtype} on gpu, {layout:?}"), outcome);
     }
@@ -190,6 +205,9 @@ fn operations(outputs: &[Array]) -> Operations {
 
 fn specials(subject: &Subject, hosts: &[Host], dtype: DType, devices: &Devices, log: &mut Log) {
     let case = &subject.case;
+    if !like_doubles(subject) {
+        return;
+    }
     for special in SPECIALS {
         let Some(hosts) = with_specials(subject, hosts, special) else { return };
         let Ok(want) = run(case, &hosts, Layout::Contiguous, &Device::cpu()) else { return };

@@ -123,6 +123,10 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
         log.check("gradient in float64", outcome);
         return;
     }
+    if outputs.iter().any(|output| output.dtype.is_float() && output.dtype != DType::F64) {
+        // A result that is rounded is a staircase: differences tell nothing.
+        return;
+    }
     let direction: Vec<Vec<f64>> = (hosts.iter().filter(|host| is_variable(host)))
         .map(|host| random.signed(host.size()))
         .collect();
@@ -232,8 +236,10 @@ pub(crate) fn check_dtype(
     let cotangents = cotangents(&outputs, dtype, &mut random);
     let outcome = gradients(case, &wide, &cotangents, &Device::cpu()).and_then(|want| {
         let got = gradients(case, hosts, &cotangents, device)?;
+        let most = outputs.iter().map(Host::size).max().unwrap_or(0);
         got.iter().zip(&want).enumerate().try_for_each(|(i, (got, want))| {
-            compare(got, want, case.tolerance, Against::Gradient, dtype)
+            let against = Against::Gradient { terms: most / want.size().max(1) };
+            compare(got, want, case.tolerance, against, dtype)
                 .map_err(|text| format!("float argument {i}: {text}"))
         })
     });

@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use data::{Host, Random};
 use layouts::Layout;
-use wootz::op::{Case, Entry};
+use wootz::op::{Case, CaseInput, Entry, Tolerance};
 use wootz::{Array, DType, Device};
 
 /// A case to run, with whom it belongs to and what it should give.
@@ -23,19 +23,22 @@ pub(crate) struct Subject {
     pub(crate) op: &'static str,
     pub(crate) case: Case,
     pub(crate) reference: Option<reference::Function>,
+    /// Whether its inputs can be given other lengths: the first case of an elementwise operation.
+    pub(crate) any_size: bool,
 }
 
 /// Every case of every operation, and those the harness adds.
 pub(crate) fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
     let mut subjects = Vec::new();
     for Entry { name, cases } in entries {
-        for case in cases {
+        for (number, case) in cases.into_iter().enumerate() {
             let reference = reference::elementwise(name);
-            subjects.push(Subject { op: name, case, reference });
+            let any_size = number == 0 && reference.is_some();
+            subjects.push(Subject { op: name, case, reference, any_size });
         }
     }
     for reference::Known { op, case, function } in reference::cases() {
-        subjects.push(Subject { op, case, reference: Some(function) });
+        subjects.push(Subject { op, case, reference: Some(function), any_size: false });
     }
     subjects
 }
@@ -78,6 +81,16 @@ impl Log {
 pub(crate) fn draw(subject: &Subject, dtype: DType) -> Vec<Host> {
     let mut random = Random::new(&format!("{}/{}/{dtype}", subject.op, subject.case.label));
     subject.case.inputs.iter().map(|input| random.draw(input, dtype)).collect()
+}
+
+/// Lengths that elementwise operations also run with: nothing, one, and around a tile's.
+pub(crate) const SIZES: [usize; 5] = [0, 1, 1023, 1024, 1025];
+
+/// Random inputs of a case, all of one length.
+pub(crate) fn draw_sized(subject: &Subject, dtype: DType, size: usize) -> Vec<Host> {
+    let mut random = Random::new(&format!("{}/{size}", subject.op));
+    let inputs = subject.case.inputs.iter();
+    inputs.map(|i| random.draw(&CaseInput { shape: vec![size], ..i.clone() }, dtype)).collect()
 }
 
 /// The inputs with those that follow the case's dtype as doubles.
@@ -153,7 +166,11 @@ pub(crate) fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
 }
 
 /// Inputs with NaN and infinities among them, where the case draws floats of its own dtype.
-pub(crate) fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64]) -> Option<Vec<Host>> {
+pub(crate) fn with_specials(
+    subject: &Subject,
+    hosts: &[Host],
+    specials: &[f64],
+) -> Option<Vec<Host>> {
     let mut random = Random::new(&format!("specials/{}/{}", subject.op, subject.case.label));
     let mut any = false;
     let inputs = (subject.case.inputs.iter().zip(hosts))
@@ -171,6 +188,33 @@ pub(crate) fn with_specials(subject: &Subject, hosts: &[Host], specials: &[f64])
         })
         .collect();
     any.then_some(inputs)
+}
+
+/// Operations whose results for NaN and infinities or in doubles are something else, and why.
+pub(crate) const UNLIKE_DOUBLES: &[(&str, &str)] = &[
+    ("astype", "a float that no integer holds has no defined integer in MLX either"),
+    ("view", "the bits of a double are not those of a narrower float"),
+];
+
+/// Whether results can be compared with those of doubles, and for special values.
+pub(crate) fn like_doubles(subject: &Subject) -> bool {
+    UNLIKE_DOUBLES.iter().all(|(op, _)| *op != subject.op)
+}
+
+/// Compares the results of two layouts: the same bits, except that a product of matrices may
+/// choose its order of summation by layout.
+pub(crate) fn same_layouts(
+    subject: &Subject,
+    got: &[Host],
+    want: &[Host],
+    dtype: DType,
+) -> Result<(), String> {
+    match subject.case.tolerance {
+        Tolerance::Contraction => {
+            cpu::compare_all(got, want, Tolerance::Contraction, tolerance::Against::Device, dtype)
+        }
+        _ => same_bits(got, want),
+    }
 }
 
 /// What is sprinkled over the inputs, one run each.

@@ -20,14 +20,14 @@ const ROUND_64: f64 = 6_755_399_441_055_744.0;
 const EXPONENT_ONE: u64 = 1023 << 52;
 
 /// e to the power `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn exp(x: f32) -> f32 {
     let (p, n) = exp_parts(clamp(x, -104.0, 89.0));
     scale(p, n)
 }
 
 /// 2 to the power `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn exp2(x: f32) -> f32 {
     let x = clamp(x, -151.0, 129.0);
     let t = x + ROUND_32;
@@ -37,7 +37,7 @@ pub(crate) fn exp2(x: f32) -> f32 {
 }
 
 /// e to the power `x`, minus 1, without cancellation near zero.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn expm1(x: f32) -> f32 {
     let y = expm1_64(clamp(x, -104.0, 89.0) as f64) as f32;
     // Keeps the sign of a zero.
@@ -45,7 +45,7 @@ pub(crate) fn expm1(x: f32) -> f32 {
 }
 
 /// Natural logarithm.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn log(x: f32) -> f32 {
     const LN2_HI: f32 = 0.693_359_4;
     const LN2_LO: f32 = -2.121_944_4e-4;
@@ -66,21 +66,21 @@ pub(crate) fn log(x: f32) -> f32 {
 }
 
 /// Logarithm to base 2.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn log2(x: f32) -> f32 {
     let (k, l) = log_parts(x as f64);
     log_edges(x, (k + l * c64::LOG2_E) as f32)
 }
 
 /// Logarithm to base 10.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn log10(x: f32) -> f32 {
     let (k, l) = log_parts(x as f64);
     log_edges(x, (k * c64::LOG10_2 + l * c64::LOG10_E) as f32)
 }
 
 /// log(1 + x), without cancellation near zero.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn log1p(x: f32) -> f32 {
     let y = log1p_64(x as f64) as f32;
     let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
@@ -90,7 +90,7 @@ pub(crate) fn log1p(x: f32) -> f32 {
 }
 
 /// log(exp(a) + exp(b)), without overflow.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn logaddexp(a: f32, b: f32) -> f32 {
     let hi = if a > b { a } else { b };
     let lo = if a > b { b } else { a };
@@ -103,7 +103,7 @@ pub(crate) fn logaddexp(a: f32, b: f32) -> f32 {
 }
 
 /// Hyperbolic tangent.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn tanh(x: f32) -> f32 {
     // From 9.02 on the result is 1 in f32; the limit also bounds the exponent.
     let a = x.abs();
@@ -117,7 +117,7 @@ pub(crate) fn tanh(x: f32) -> f32 {
 }
 
 /// Logistic function, 1 / (1 + exp(-x)), accurate for large negative `x` too.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn sigmoid(x: f32) -> f32 {
     let e = exp(-x.abs());
     let r = (if x < 0.0 { e } else { 1.0 }) / (1.0 + e);
@@ -126,7 +126,7 @@ pub(crate) fn sigmoid(x: f32) -> f32 {
 }
 
 /// Error function.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn erf(x: f32) -> f32 {
     let a = x.abs();
     let z = a * a;
@@ -151,7 +151,7 @@ pub(crate) fn erf(x: f32) -> f32 {
 
 /// Inverse error function, bit for bit as MLX computes it on a CPU, because random normals are
 /// made from it: log(1 - a²) feeds one of two polynomials, each step fused as with `fmaf`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn erfinv(a: f32) -> f32 {
     let t = log_c(fused(a, -a, 1.0));
     let tail = [
@@ -188,7 +188,7 @@ pub(crate) fn erfinv(a: f32) -> f32 {
 }
 
 /// Sine, for every finite `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn sin(x: f32) -> f32 {
     let (s, c, q) = sin_cos_quarter(x as f64);
     let y = if q & 1 == 0 { s } else { c };
@@ -198,7 +198,7 @@ pub(crate) fn sin(x: f32) -> f32 {
 }
 
 /// Cosine, for every finite `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn cos(x: f32) -> f32 {
     let (s, c, q) = sin_cos_quarter(x as f64);
     let y = if q & 1 == 0 { c } else { s };
@@ -206,7 +206,7 @@ pub(crate) fn cos(x: f32) -> f32 {
 }
 
 /// Tangent, for every finite `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn tan(x: f32) -> f32 {
     let (s, c, q) = sin_cos_quarter(x as f64);
     let odd = q & 1 == 1;
@@ -215,14 +215,14 @@ pub(crate) fn tan(x: f32) -> f32 {
 }
 
 /// Inverse sine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arcsin(x: f32) -> f32 {
     let (a, y) = arcsin_parts(x);
     (if a > 0.5 { c64::FRAC_PI_2 - y } else { y } as f32).copysign(x)
 }
 
 /// Inverse cosine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arccos(x: f32) -> f32 {
     let (a, y) = arcsin_parts(x);
     let inner = c64::FRAC_PI_2 - y.copysign(x as f64);
@@ -231,7 +231,7 @@ pub(crate) fn arccos(x: f32) -> f32 {
 }
 
 /// Inverse tangent.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arctan(x: f32) -> f32 {
     let y = arctan_ratio(x.abs() as f64, 1.0) as f32;
     let y = if x.is_nan() { x } else { y };
@@ -239,7 +239,7 @@ pub(crate) fn arctan(x: f32) -> f32 {
 }
 
 /// Angle of the point (`x`, `y`), with the quadrants and signed zeros of C's `atan2`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arctan2(y: f32, x: f32) -> f32 {
     // With infinity replaced by a huge number, the quotients come out as C defines them.
     let (a, b) = (y.abs() as f64, x.abs() as f64);
@@ -252,7 +252,7 @@ pub(crate) fn arctan2(y: f32, x: f32) -> f32 {
 }
 
 /// Hyperbolic sine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn sinh(x: f32) -> f32 {
     let a = x.abs();
     let t = expm1_64(if a > 100.0 { 100.0 } else { a } as f64);
@@ -260,7 +260,7 @@ pub(crate) fn sinh(x: f32) -> f32 {
 }
 
 /// Hyperbolic cosine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn cosh(x: f32) -> f32 {
     let a = x.abs();
     let e = exp_64(if a > 100.0 { 100.0 } else { a } as f64);
@@ -268,7 +268,7 @@ pub(crate) fn cosh(x: f32) -> f32 {
 }
 
 /// Inverse hyperbolic sine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arcsinh(x: f32) -> f32 {
     let a = x.abs() as f64;
     let y = log1p_64(a + a * a / (1.0 + (a * a + 1.0).sqrt())) as f32;
@@ -278,7 +278,7 @@ pub(crate) fn arcsinh(x: f32) -> f32 {
 }
 
 /// Inverse hyperbolic cosine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arccosh(x: f32) -> f32 {
     let t = x as f64 - 1.0;
     let y = log1p_64(t + (t * (t + 2.0)).sqrt()) as f32;
@@ -287,7 +287,7 @@ pub(crate) fn arccosh(x: f32) -> f32 {
 }
 
 /// Inverse hyperbolic tangent.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arctanh(x: f32) -> f32 {
     let a = x.abs();
     let d = a as f64;
@@ -298,7 +298,7 @@ pub(crate) fn arctanh(x: f32) -> f32 {
 }
 
 /// `x` to the power `y`, with the special cases of C's `powf`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn power(x: f32, y: f32) -> f32 {
     let a = x.abs();
     let (k, l) = log_parts(a as f64);
@@ -321,50 +321,50 @@ pub(crate) fn power(x: f32, y: f32) -> f32 {
 }
 
 /// Square root.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn sqrt(x: f32) -> f32 {
     x.sqrt()
 }
 
 /// Reciprocal of the square root.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn rsqrt(x: f32) -> f32 {
     1.0 / x.sqrt()
 }
 
 /// Largest integer not above `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn floor(x: f32) -> f32 {
     x.floor()
 }
 
 /// Smallest integer not below `x`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn ceil(x: f32) -> f32 {
     x.ceil()
 }
 
 /// Nearest integer, ties to even.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn round(x: f32) -> f32 {
     x.round_ties_even()
 }
 
 /// Integer part.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn trunc(x: f32) -> f32 {
     x.trunc()
 }
 
 /// Limits `x`, letting NaN through (unlike `max` and `min`).
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn clamp(x: f32, lo: f32, hi: f32) -> f32 {
     let x = if x < lo { lo } else { x };
     if x > hi { hi } else { x }
 }
 
 /// Polynomial with the constant term first.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn poly32<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     // Pairs of terms in powers of the square: half the latency of Horner's rule.
     let square = x * x;
@@ -375,7 +375,7 @@ fn poly32<const N: usize>(x: f32, c: [f32; N]) -> f32 {
     y
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn poly64<const N: usize>(x: f64, c: [f64; N]) -> f64 {
     // Pairs of terms in powers of the square: half the latency of Horner's rule.
     let square = x * x;
@@ -387,14 +387,14 @@ fn poly64<const N: usize>(x: f64, c: [f64; N]) -> f64 {
 }
 
 /// exp(x) as `p * 2^n` with `p` near 1, for |x| < 2^21.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn exp_parts(x: f32) -> (f32, i32) {
     let (m, n) = expm1_parts(x);
     (1.0 + m, n)
 }
 
 /// exp(x) as `(1 + m) * 2^n`, with m exact near zero.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn expm1_parts(x: f32) -> (f32, i32) {
     // The high part of ln 2 has few bits, so that its products with n are exact.
     const LN2_HI: f32 = 0.693_359_4;
@@ -407,20 +407,20 @@ fn expm1_parts(x: f32) -> (f32, i32) {
 }
 
 /// `p * 2^n` for n in -252..=254, in two steps so that a subnormal result is rounded once.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn scale(p: f32, n: i32) -> f32 {
     let half = n >> 1;
     p * power_of_two(half) * power_of_two(n.wrapping_sub(half))
 }
 
 /// 2^n for n in -126..=127.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)
 }
 
 /// 2^x as `s + s * m` with s a power of two and m exact near zero, for |x| < 1000.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn exp2_minus_one_parts(x: f64) -> (f64, f64) {
     let t = x + ROUND_64;
     let f = x - (t - ROUND_64);
@@ -436,27 +436,27 @@ fn exp2_minus_one_parts(x: f64) -> (f64, f64) {
     (f64::from_bits((t.to_bits() << 52).wrapping_add(EXPONENT_ONE)), f * poly64(f, p))
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn exp_64(x: f64) -> f64 {
     let (s, m) = exp2_minus_one_parts(x * c64::LOG2_E);
     s + s * m
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn expm1_64(x: f64) -> f64 {
     let (s, m) = exp2_minus_one_parts(x * c64::LOG2_E);
     s * m + (s - 1.0)
 }
 
 /// log(x) as `k * ln 2 + l`, for positive normal x.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn log_parts(x: f64) -> (f64, f64) {
     let (k, m) = split(x);
     (k, log_near_one(m - 1.0))
 }
 
 /// log(1 + x); meaningful for finite x > -1.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn log1p_64(x: f64) -> f64 {
     let (k, m) = split(1.0 + x);
     // Where nothing is split off, x itself is exact and 1 + x may not be.
@@ -465,7 +465,7 @@ fn log1p_64(x: f64) -> f64 {
 }
 
 /// x as `2^k * m` with m in [sqrt(1/2), sqrt(2)), for positive normal x.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn split(x: f64) -> (f64, f64) {
     const HALF_SQRT: u64 = 0x3fe6_a09e_667f_3bcd;
     const INTEGER: u64 = 0x4330_0000_0000_0000;
@@ -475,7 +475,7 @@ fn split(x: f64) -> (f64, f64) {
     (k, f64::from_bits((bits & 0x000f_ffff_ffff_ffff) + HALF_SQRT))
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn log_near_one(f: f64) -> f64 {
     let s = f / (2.0 + f);
     let p = [
@@ -490,7 +490,7 @@ fn log_near_one(f: f64) -> f64 {
 }
 
 /// What a logarithm gives for zero, negative numbers, infinity and NaN.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn log_edges(x: f32, y: f32) -> f32 {
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
     let y = if x < 0.0 { f32::NAN } else { y };
@@ -502,7 +502,7 @@ fn log_edges(x: f32, y: f32) -> f32 {
 /// x * 2/pi is needed modulo 4 only, so the leading bits of 2/pi that make multiples of 4 are left
 /// out: which ones depends on the size of x, hence the four sets. The first two parts have 26 bits
 /// and give exact products with the 24 bits of an f32.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn sin_cos_quarter(x: f64) -> (f64, f64, u64) {
     const PARTS: [[u64; 3]; 4] = [
         [0x3fe4_5f30_6800_0000, 0x3e47_2722_0800_0000, 0x3c94_a7f0_9d5f_47d5],
@@ -549,13 +549,13 @@ fn sin_cos_quarter(x: f64) -> (f64, f64, u64) {
 }
 
 /// Changes the sign of `x` if the top bit of `sign` is set.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn flip(x: f64, sign: u64) -> f64 {
     f64::from_bits(x.to_bits() ^ (sign & (1 << 63)))
 }
 
 /// |x|, and arcsin(|x|) up to 1/2, above that pi/2 - arcsin(|x|).
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn arcsin_parts(x: f32) -> (f64, f64) {
     let a = x.abs() as f64;
     let outer = a > 0.5;
@@ -576,7 +576,7 @@ fn arcsin_parts(x: f32) -> (f64, f64) {
 }
 
 /// arctan(a / b) for a, b >= 0; zero over zero is 0.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn arctan_ratio(a: f64, b: f64) -> f64 {
     let steep = a > b * 2.414213562373095;
     let flat = a <= b * 0.41421356237309503;
@@ -602,14 +602,14 @@ fn arctan_ratio(a: f64, b: f64) -> f64 {
 }
 
 /// `a * b + c` rounded once: the product of two f32 is exact in f64.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn fused(a: f32, b: f32, c: f32) -> f32 {
     (a as f64 * b as f64 + c as f64) as f32
 }
 
 /// Logarithm with the rounding of the C library that MLX calls on Linux, for normal x: 16 sets of
 /// constants, chosen by selects, and a cubic in f64 (published by Arm as "optimized routines").
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn log_c(x: f32) -> f32 {
     const INVERSE: [f64; 16] = [
         1.398907162146528,
@@ -660,7 +660,7 @@ fn log_c(x: f32) -> f32 {
 }
 
 /// `table[i % 16]` as a tree of selects: a load at a computed address would not vectorise.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn pick(i: u32, mut table: [f64; 16]) -> f64 {
     for bit in [8, 4, 2, 1] {
         for j in 0..bit {

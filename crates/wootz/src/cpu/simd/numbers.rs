@@ -25,23 +25,23 @@ macro_rules! reals {
     (@for $type:ty, $functions:ident, [$($one:ident),*], [$($two:ident),*]) => {
         impl Real for $type {
             $(
-                #[inline(always)]
+                #[cfg_attr(not(debug_assertions), inline(always))]
                 fn $one(self) -> $type {
                     $functions::$one(self)
                 }
             )*
             $(
-                #[inline(always)]
+                #[cfg_attr(not(debug_assertions), inline(always))]
                 fn $two(self, other: $type) -> $type {
                     $functions::$two(self, other)
                 }
             )*
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn sign(self) -> $type {
                 let positive = if self > 0.0 { 1.0 } else { 0.0 };
                 if self < 0.0 { -1.0 } else { positive }
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn modulo(self, divisor: $type) -> $type {
                 let remainder = self % divisor;
                 if remainder != 0.0 && (remainder < 0.0) != (divisor < 0.0) {
@@ -50,11 +50,11 @@ macro_rules! reals {
                     remainder
                 }
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn maximum(self, other: $type) -> $type {
                 if self > other || self.is_nan() { self } else { other }
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn minimum(self, other: $type) -> $type {
                 if self < other || self.is_nan() { self } else { other }
             }
@@ -89,7 +89,7 @@ macro_rules! integers {
         // Some comparisons with zero are void for the unsigned types.
         #[allow(unused_comparisons)]
         impl Integer for $type {
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn floor_divide(self, divisor: $type) -> $type {
                 if divisor == 0 {
                     return 0;
@@ -98,7 +98,7 @@ macro_rules! integers {
                 let down = self.wrapping_rem(divisor) != 0 && (self < 0) != (divisor < 0);
                 quotient.wrapping_sub(down as $type)
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn modulo(self, divisor: $type) -> $type {
                 if divisor == 0 {
                     return self;
@@ -110,7 +110,7 @@ macro_rules! integers {
                     remainder
                 }
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn power(self, exponent: $type) -> $type {
                 if exponent < 0 {
                     return 0;
@@ -125,19 +125,19 @@ macro_rules! integers {
                 }
                 result
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn magnitude(self) -> $type {
                 if self < 0 { self.wrapping_neg() } else { self }
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn sign(self) -> $type {
                 ((self > 0) as $type).wrapping_sub((self < 0) as $type)
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn shift_left(self, places: $type) -> $type {
                 self.wrapping_shl(places as u32)
             }
-            #[inline(always)]
+            #[cfg_attr(not(debug_assertions), inline(always))]
             fn shift_right(self, places: $type) -> $type {
                 self.wrapping_shr(places as u32)
             }

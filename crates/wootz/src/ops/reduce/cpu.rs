@@ -20,11 +20,11 @@ use crate::error::Result;
 /// Reduced elements that are combined before their result is joined with others.
 const BLOCK: usize = 4096;
 /// Independent accumulators of a block.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 /// Outputs whose accumulators the column variant keeps side by side.
-const PANEL: usize = 512;
+pub(super) const PANEL: usize = 512;
 /// Elements that are worth handing to another thread.
-const TASK: usize = 32 * 1024;
+pub(super) const TASK: usize = 32 * 1024;
 
 /// Bytes for the results of blocks, if there is more than one.
 pub(super) fn scratch(input: &Meta, axes: &[usize]) -> usize {
@@ -60,8 +60,8 @@ fn reduce<T: Storage + Sync, K: Fold<T::Wide>>(
     let dtype = call.output_meta(0).dtype;
     let plan = Plan::new(&input.meta.layout, axes);
     let (size, blocks, chunk) = (dtype.size(), plan.blocks(), plan.chunk());
-    let part =
-        Part::<T, K> { data: input.data, dtype: input.meta.dtype, plan: &plan, kind: PhantomData };
+    let source = Source { data: input.data, dtype: input.meta.dtype };
+    let part = Part::<T, K> { source, plan: &plan, kind: PhantomData };
     if blocks == 1 {
         let out = call.output::<u8>(0)?;
         threads::chunks_mut(out, chunk * size, |index, out| {
@@ -123,6 +123,17 @@ impl Plan {
         Plan { offset: layout.offset as isize, kept, reduced, outputs, length, column }
     }
 
+    /// Whether an output's reduced elements are a run of memory.
+    #[inline(always)]
+    pub(super) fn dense(&self) -> bool {
+        matches!(&self.reduced.1[..], [1])
+    }
+
+    /// The place of the first element.
+    pub(super) fn offset(&self) -> isize {
+        self.offset
+    }
+
     fn blocks(&self) -> usize {
         self.length.div_ceil(BLOCK).max(1)
     }
@@ -174,10 +185,75 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// A reduction's input.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a, T> {
+    pub(super) data: &'a [T],
+    pub(super) dtype: DType,
+}
+
+impl<'a, T: Storage> Source<'a, T> {
+    /// The reduced elements from number `at` on, as many as `buffer` holds, of the output that is
+    /// at `position`: in place if they can be read there.
+    #[inline(always)]
+    pub(super) fn load<'b>(
+        &self,
+        plan: &Plan,
+        position: isize,
+        at: usize,
+        buffer: &'b mut [T::Wide],
+    ) -> &'b [T::Wide]
+    where
+        'a: 'b,
+    {
+        let (first, count) = (position as usize, buffer.len());
+        if plan.dense() {
+            let run = &self.data[first + at..first + at + count];
+            if direct::<T>() {
+                return bytemuck::cast_slice(run);
+            }
+            T::widen_slice(run, buffer);
+        } else {
+            let walk = Walk {
+                bytes: bytemuck::cast_slice(self.data),
+                dtype: self.dtype,
+                offset: first,
+                strides: &plan.reduced.1,
+            };
+            walk.load(&plan.reduced.0, at, count, bytemuck::cast_slice_mut(buffer));
+        }
+        buffer
+    }
+
+    /// The elements of `buffer.len()` neighbouring outputs that are `stride` apart.
+    #[inline(always)]
+    pub(super) fn row<'b>(
+        &self,
+        position: isize,
+        stride: isize,
+        buffer: &'b mut [T::Wide],
+    ) -> &'b [T::Wide]
+    where
+        'a: 'b,
+    {
+        if stride != 1 {
+            for (j, value) in buffer.iter_mut().enumerate() {
+                *value = self.data[(position + j as isize * stride) as usize].widen();
+            }
+            return buffer;
+        }
+        let run = &self.data[position as usize..position as usize + buffer.len()];
+        if direct::<T>() {
+            return bytemuck::cast_slice(run);
+        }
+        T::widen_slice(run, buffer);
+        buffer
+    }
+}
+
 /// Computes the results of one block for neighbouring outputs.
 struct Part<'a, T, K> {
-    data: &'a [T],
-    dtype: DType,
+    source: Source<'a, T>,
     plan: &'a Plan,
     kind: PhantomData<fn() -> K>,
 }
@@ -220,52 +296,45 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Row<'_, T, K, K::Ac
         let Row { part, block, first, values } = self;
         let plan = part.plan;
         let (start, end) = part.range(block);
-        let dense = matches!(&plan.reduced.1[..], [1]);
+        let dense = plan.dense();
         let mut buffer = [<T::Wide as bytemuck::Zeroable>::zeroed(); TILE];
         let mut cursor = Cursor::new(&plan.kept, first, plan.offset);
         for value in values {
             let mut lanes = [K::IDENTITY; LANES];
             if dense && direct::<T>() {
+                // In one go, which keeps the lanes in registers.
                 let from = cursor.position as usize;
-                let run: &[T::Wide] = bytemuck::cast_slice(&part.data[from + start..from + end]);
+                let run = bytemuck::cast_slice(&part.source.data[from + start..from + end]);
                 feed::<T::Wide, K>(&mut lanes, run);
             } else {
                 for at in (start..end).step_by(TILE) {
                     let count = TILE.min(end - at);
-                    let buffer = &mut buffer[..count];
-                    if dense {
-                        let from = cursor.position as usize + at;
-                        T::widen_slice(&part.data[from..from + count], buffer);
-                    } else {
-                        let walk = Walk {
-                            bytes: bytemuck::cast_slice(part.data),
-                            dtype: part.dtype,
-                            offset: cursor.position as usize,
-                            strides: &plan.reduced.1,
-                        };
-                        let target = bytemuck::cast_slice_mut(buffer);
-                        walk.load(&plan.reduced.0, at, count, target);
-                    }
-                    feed::<T::Wide, K>(&mut lanes, buffer);
+                    let run = part.source.load(plan, cursor.position, at, &mut buffer[..count]);
+                    feed::<T::Wide, K>(&mut lanes, run);
                 }
             }
-            let count = end - start;
-            for step in [8, 4, 2, 1] {
-                for lane in 0..step {
-                    if lane + step < count {
-                        lanes[lane] = K::combine(lanes[lane], lanes[lane + step]);
-                    }
-                }
-            }
-            *value = lanes[0];
+            *value = tree::<T::Wide, K>(&mut lanes, end - start);
             cursor.advance();
         }
     }
 }
 
+/// Combines the lanes that `count` elements have reached.
+#[inline(always)]
+pub(super) fn tree<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], count: usize) -> K::Acc {
+    for step in [8, 4, 2, 1] {
+        for lane in 0..step {
+            if lane + step < count {
+                lanes[lane] = K::combine(lanes[lane], lanes[lane + step]);
+            }
+        }
+    }
+    lanes[0]
+}
+
 /// Combines a run of elements, the first of which belongs to lane 0, into the lanes.
 #[inline(always)]
-fn feed<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], run: &[W]) {
+pub(super) fn feed<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], run: &[W]) {
     let mut local = *lanes;
     let (whole, rest) = run.as_chunks::<LANES>();
     for elements in whole {
@@ -309,21 +378,7 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Column<'_, T, K, K:
             let base = Cursor::new(&plan.kept, index, plan.offset).position;
             let mut cursor = Cursor::new(&plan.reduced, start, base);
             for i in 0..end - start {
-                let from = cursor.position;
-                let row: &[T::Wide] = if direct::<T>() && stride == 1 {
-                    bytemuck::cast_slice(&part.data[from as usize..from as usize + run])
-                } else if stride == 1 {
-                    T::widen_slice(
-                        &part.data[from as usize..from as usize + run],
-                        &mut buffer[..run],
-                    );
-                    &buffer[..run]
-                } else {
-                    for (j, value) in buffer[..run].iter_mut().enumerate() {
-                        *value = part.data[(from + j as isize * stride) as usize].widen();
-                    }
-                    &buffer[..run]
-                };
+                let row = part.source.row(cursor.position, stride, &mut buffer[..run]);
                 let lane = &mut accumulators[i % LANES * width..][..run];
                 for (accumulator, &element) in lane.iter_mut().zip(row) {
                     *accumulator = K::combine(*accumulator, K::map(element));

@@ -2,6 +2,8 @@
 
 use bytemuck::Pod;
 
+use crate::cpu::simd::Real;
+
 /// How elements of type `W` are combined.
 pub(crate) trait Fold<W: Pod>: Send + Sync + 'static {
     /// What is accumulated.
@@ -31,6 +33,9 @@ pub(crate) struct Min;
 pub(crate) struct All;
 /// Whether some element is not zero.
 pub(crate) struct Any;
+
+/// The logarithm of the sum of exponentials; of floats only.
+pub(crate) struct LogAddExp;
 
 macro_rules! folds {
     ($kind:ident, $type:ty => $acc:ty, $identity:expr, |$x:ident| $map:expr, |$a:ident, $b:ident| $combine:expr
@@ -62,6 +67,8 @@ macro_rules! integer_folds {
         folds!(Prod, $type => $type, 1, |x| x, |a, b| a.wrapping_mul(b));
         folds!(Max, $type => $type, $type::MIN, |x| x, |a, b| a.max(b));
         folds!(Min, $type => $type, $type::MAX, |x| x, |a, b| a.min(b));
+        // Integers are converted before they come here.
+        folds!(LogAddExp, $type => $type, 0, |x| x, |a, b| a.max(b));
         folds!(All, $type => u32, 1, |x| (x != 0) as u32, |a, b| a & b);
         folds!(Any, $type => u32, 0, |x| (x != 0) as u32, |a, b| a | b);
     )*};
@@ -79,6 +86,7 @@ macro_rules! float_folds {
             |a, b| if a > b || a.is_nan() { a } else { b });
         folds!(Min, $type => $type, $type::INFINITY, |x| x,
             |a, b| if a < b || a.is_nan() { a } else { b });
+        folds!(LogAddExp, $type => $type, $type::NEG_INFINITY, |x| x, |a, b| Real::logaddexp(a, b));
         folds!(All, $type => u32, 1, |x| (x != 0.0) as u32, |a, b| a & b);
         folds!(Any, $type => u32, 0, |x| (x != 0.0) as u32, |a, b| a | b);
     )*};

@@ -1,20 +1,26 @@
-//! Reductions: a table of rows over any axes.
+//! Reductions: a table of rows over any axes, and what is made of them.
 
+mod arg;
+mod cases;
+mod composed;
 mod cpu;
 pub(crate) mod fold;
+#[cfg(feature = "gpu")]
+pub(crate) mod gpu;
+mod logsumexp;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use cases::entries;
+pub use composed::*;
 
 use crate::array::{Array, DType, Meta, normalize_axis};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
-use crate::op::{Entry, Metas, Op, expect_inputs};
-use crate::ops::{astype, broadcast_to, reshape};
-
-/// Cases of the reductions.
-pub(crate) fn entries() -> Vec<Entry> {
-    Vec::new()
-}
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuCall;
+use crate::op::{Metas, Op, expect_inputs};
+use crate::ops::{astype, broadcast_to, divide, equal, multiply, reshape, softmax};
 
 /// Axes to reduce: all of them (`()`), one, or several; negative axes count from the end.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,13 +85,18 @@ axes_from!(i32, i64, usize);
 pub(crate) struct Row {
     name: &'static str,
     output: Output,
-    /// Whether an axis of length 0 can be reduced.
-    has_identity: bool,
+    empty: Empty,
     cpu: fn(&mut CpuCall<'_>, &[usize]) -> Result<()>,
-    /// The gradient of the input, from the input, the output and the output's gradient, the
-    /// latter two with reduced axes of length 1. `None` where the function is piecewise constant.
-    vjp: Option<fn(x: &Array, y: &Array, gradient: &Array, axes: &[usize]) -> Result<Array>>,
+    /// Bytes that the CPU kernel needs beside the output.
+    scratch: fn(&Meta, &[usize]) -> usize,
+    #[cfg(feature = "gpu")]
+    wgsl: gpu::Wgsl,
+    vjp: Option<Vjp>,
 }
+
+/// The gradient of the input, from the input, the output and the output's gradient, the latter two
+/// with reduced axes of length 1.
+type Vjp = fn(x: &Array, y: &Array, gradient: &Array, axes: &[usize]) -> Result<Array>;
 
 /// The dtype of a row's result.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,20 +105,63 @@ enum Output {
     Same,
     /// That of the input, but no integer of fewer than 32 bits.
     Word,
+    /// That of the input, but `float32` for smaller floats.
+    Single,
     /// `bool`.
     Bool,
+    /// `uint32`.
+    Index,
+}
+
+/// What may be empty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Empty {
+    /// Anything: there is an identity.
+    Anything,
+    /// Axes that stay.
+    KeptAxes,
+    /// Nothing.
+    Nothing,
 }
 
 impl Output {
     fn of(self, input: DType) -> DType {
         match (self, input) {
-            (Output::Same, _) => input,
             (Output::Bool, _) => DType::Bool,
+            (Output::Index, _) => DType::U32,
             (Output::Word, DType::Bool | DType::I8 | DType::I16) => DType::I32,
             (Output::Word, DType::U8 | DType::U16) => DType::U32,
-            (Output::Word, _) => input,
+            (Output::Single, DType::F16 | DType::BF16) => DType::F32,
+            _ => input,
         }
     }
+}
+
+/// A row whose CPU kernel is a fold.
+macro_rules! fold_row {
+    ($name:expr, $fold:ident, $output:ident, $empty:ident, [$element:expr, $combine:expr, $nothing:expr], $vjp:expr) => {
+        Row {
+            name: $name,
+            output: Output::$output,
+            empty: Empty::$empty,
+            cpu: cpu::run::<fold::$fold>,
+            scratch: cpu::scratch,
+            #[cfg(feature = "gpu")]
+            wgsl: gpu::Wgsl {
+                acc: if matches!(Output::$output, Output::Bool) {
+                    |_| gpu::plain("u32")
+                } else {
+                    gpu::plain
+                },
+                element: $element,
+                combine: $combine,
+                identity: $nothing,
+                finish: "a",
+                size: |class| class.size(),
+            },
+            vjp: $vjp,
+        }
+    };
 }
 
 /// Defines rows: the static row, the function and the two methods.
@@ -115,20 +169,15 @@ macro_rules! reductions {
     ($(
         $(#[$doc:meta])*
         $name:ident, $keepdims:ident {
-            fold: $fold:ident, output: $output:ident, has_identity: $identity:literal,
-            example: $example:literal, vjp: $vjp:expr
+            fold: $fold:ident, output: $output:ident, empty: $empty:ident,
+            wgsl: $wgsl:tt,
+            vjp: $vjp:expr,
+            example: $example:literal
         }
     )*) => {
         crate::ops::elementwise::index_of!($($name),*);
-        static ROWS: &[Row] = &[$(
-            Row {
-                name: stringify!($name),
-                output: Output::$output,
-                has_identity: $identity,
-                cpu: cpu::run::<fold::$fold>,
-                vjp: $vjp,
-            },
-        )*];
+        static ROWS: &[Row] =
+            &[$(fold_row!(stringify!($name), $fold, $output, $empty, $wgsl, $vjp),)*];
         $(
             $(#[$doc])*
             ///
@@ -160,40 +209,171 @@ macro_rules! reductions {
 reductions! {
     /// The sum over axes. Integers of fewer than 32 bits and bools are summed as 32-bit integers.
     sum, sum_keepdims {
-        fold: Sum, output: Word, has_identity: true,
-        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::sum(&x, 0, false)?.to_vec::<i32>()?, [4, 6]);",
-        vjp: Some(|x, _, g, _| broadcast_to(g, x.shape()))
+        fold: Sum, output: Word, empty: Anything,
+        wgsl: [|_| "v".into(), |_| "return a + b;".into(), "Acc(0)"],
+        vjp: Some(|x, _, g, _| broadcast_to(g, x.shape())),
+        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::sum(&x, 0, false)?.to_vec::<i32>()?, [4, 6]);"
     }
     /// The product over axes. Integers of fewer than 32 bits and bools are multiplied as 32-bit
     /// integers.
     prod, prod_keepdims {
-        fold: Prod, output: Word, has_identity: true,
-        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::prod(&x, (), false)?.item::<i32>()?, 24);",
-        vjp: None
+        fold: Prod, output: Word, empty: Anything,
+        wgsl: [|_| "v".into(), |_| "return a * b;".into(), "Acc(1)"],
+        vjp: Some(|x, _, g, axes| multiply(g, composed::others_product(x, axes)?)),
+        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::prod(&x, (), false)?.item::<i32>()?, 24);"
     }
-    /// The largest element over axes; NaN if there is one. An axis of length 0 is an error.
+    /// The largest element over axes; NaN if there is one. An axis of length 0 is an error. Equal
+    /// elements share the gradient evenly.
     max, max_keepdims {
-        fold: Max, output: Same, has_identity: false,
-        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::max(&x, -1, false)?.to_vec::<i32>()?, [2, 4]);",
-        vjp: None
+        fold: Max, output: Same, empty: KeptAxes,
+        wgsl: [|_| "v".into(), |class| gpu::extremum(class, true), "Acc(0)"],
+        vjp: Some(shared_gradient),
+        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::max(&x, -1, false)?.to_vec::<i32>()?, [2, 4]);"
     }
-    /// The smallest element over axes; NaN if there is one. An axis of length 0 is an error.
+    /// The smallest element over axes; NaN if there is one. An axis of length 0 is an error. Equal
+    /// elements share the gradient evenly.
     min, min_keepdims {
-        fold: Min, output: Same, has_identity: false,
-        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::min(&x, [0, 1], false)?.item::<i32>()?, 1);",
-        vjp: None
+        fold: Min, output: Same, empty: KeptAxes,
+        wgsl: [|_| "v".into(), |class| gpu::extremum(class, false), "Acc(0)"],
+        vjp: Some(shared_gradient),
+        example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::min(&x, [0, 1], false)?.item::<i32>()?, 1);"
     }
     /// Whether all elements over axes are other than zero.
     all, all_keepdims {
-        fold: All, output: Bool, has_identity: true,
-        example: "let x = wootz::Array::new([[1, 0], [3, 4]])?;\nassert_eq!(wootz::all(&x, 1, false)?.to_vec::<bool>()?, [false, true]);",
-        vjp: None
+        fold: All, output: Bool, empty: Anything,
+        wgsl: [|class| gpu::truth(class), |_| "return a & b;".into(), "1u"],
+        vjp: None,
+        example: "let x = wootz::Array::new([[1, 0], [3, 4]])?;\nassert_eq!(wootz::all(&x, 1, false)?.to_vec::<bool>()?, [false, true]);"
     }
     /// Whether any element over axes is other than zero.
     any, any_keepdims {
-        fold: Any, output: Bool, has_identity: true,
-        example: "let x = wootz::Array::new([[0, 0], [3, 4]])?;\nassert_eq!(wootz::any(&x, 1, false)?.to_vec::<bool>()?, [false, true]);",
-        vjp: None
+        fold: Any, output: Bool, empty: Anything,
+        wgsl: [|class| gpu::truth(class), |_| "return a | b;".into(), "0u"],
+        vjp: None,
+        example: "let x = wootz::Array::new([[0, 0], [3, 4]])?;\nassert_eq!(wootz::any(&x, 1, false)?.to_vec::<bool>()?, [false, true]);"
+    }
+}
+
+/// A sum that stays in single precision, for means.
+static WIDE_SUM: Row = fold_row!(
+    "sum",
+    Sum,
+    Single,
+    Anything,
+    [|_| "v".into(), |_| "return a + b;".into(), "Acc(0)"],
+    Some(|x, _, g, _| broadcast_to(g, x.shape()))
+);
+
+macro_rules! arg_row {
+    ($name:literal, $fold:ident, $largest:literal) => {
+        Row {
+            name: $name,
+            output: Output::Index,
+            empty: Empty::Nothing,
+            cpu: arg::run::<fold::$fold>,
+            scratch: |_, _| 0,
+            #[cfg(feature = "gpu")]
+            wgsl: gpu::Wgsl {
+                acc: |value| format!("struct Acc {{ v: {value}, i: u32 }}\n"),
+                element: |_| "Acc(v, i)".into(),
+                combine: |class| gpu::choice(class, $largest),
+                identity: "Acc()",
+                finish: "a.i",
+                size: |class| 2 * class.size(),
+            },
+            vjp: None,
+        }
+    };
+}
+
+static ARGMAX: Row = arg_row!("argmax", Max, true);
+static ARGMIN: Row = arg_row!("argmin", Min, false);
+
+static LOGSUMEXP: Row = Row {
+    name: "logsumexp",
+    output: Output::Same,
+    empty: Empty::Nothing,
+    cpu: logsumexp::run,
+    scratch: |_, _| 0,
+    #[cfg(feature = "gpu")]
+    wgsl: gpu::Wgsl {
+        acc: |_| "alias Acc = vec2f;\n".into(),
+        element: |_| "vec2f(v, 1.0)".into(),
+        combine: |_| "return wz_lse_join(a, b);".into(),
+        identity: "Acc()",
+        finish: "wz_lse_value(a)",
+        size: |_| 8,
+    },
+    vjp: Some(|x, _, g, axes| multiply(g, softmax(x, axes)?)),
+};
+
+/// The place of the largest element along an axis, or in the flattened array for `()`; the first
+/// of several, and a NaN before any number.
+///
+/// ```
+/// let x = wootz::Array::new([[1, 5, 5], [7, 2, 3]])?;
+/// assert_eq!(wootz::argmax(&x, 1, false)?.to_vec::<u32>()?, [1, 0]);
+/// assert_eq!(wootz::argmax(&x, (), false)?.item::<u32>()?, 3);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn argmax(x: &Array, axis: impl Into<Axes>, keepdims: bool) -> Result<Array> {
+    arg_reduce(&ARGMAX, x, axis.into(), keepdims)
+}
+
+/// The place of the smallest element along an axis, or in the flattened array for `()`; the first
+/// of several, and a NaN before any number.
+///
+/// ```
+/// let x = wootz::Array::new([[1, 5, 5], [7, 2, 3]])?;
+/// assert_eq!(wootz::argmin(&x, 1, false)?.to_vec::<u32>()?, [0, 1]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn argmin(x: &Array, axis: impl Into<Axes>, keepdims: bool) -> Result<Array> {
+    arg_reduce(&ARGMIN, x, axis.into(), keepdims)
+}
+
+/// `log Σ e^x` over axes, without overflow. −∞ alone gives −∞.
+///
+/// ```
+/// let x = wootz::Array::new([1000.0f32, 1000.0])?;
+/// assert_eq!(wootz::logsumexp(&x, (), false)?.item::<f32>()?, 1000.6931);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn logsumexp(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
+    let x = astype(x, x.dtype().to_float())?;
+    let axes = axes.into().normalize(LOGSUMEXP.name, x.rank())?;
+    if axes.is_empty() && x.size() > 0 {
+        return Ok(x);
+    }
+    // The CPU kernel reads along the reduced axes, so these are brought together first.
+    let plan = cpu::Plan::new(&x.meta().layout, &axes);
+    if plan.column && !x.device().is_gpu() {
+        let mut order: Vec<i64> =
+            (0..x.rank()).filter(|axis| !axes.contains(axis)).map(|axis| axis as i64).collect();
+        let kept = order.len();
+        order.extend(axes.iter().map(|&axis| axis as i64));
+        let rows = crate::ops::transpose_axes(&x, &order)?.contiguous()?;
+        let shape = reduced_shape(x.shape(), &axes, keepdims);
+        let op = Reduce { row: &LOGSUMEXP, axes: (kept..x.rank()).collect(), keepdims: false };
+        return reshape(&Array::apply(op, &[&rows])?, &shape);
+    }
+    Array::apply(Reduce { row: &LOGSUMEXP, axes, keepdims }, &[&x])
+}
+
+impl Array {
+    /// See [`argmax`].
+    pub fn argmax(&self, axis: impl Into<Axes>) -> Result<Array> {
+        argmax(self, axis, false)
+    }
+
+    /// See [`argmin`].
+    pub fn argmin(&self, axis: impl Into<Axes>) -> Result<Array> {
+        argmin(self, axis, false)
+    }
+
+    /// See [`logsumexp`].
+    pub fn logsumexp(&self, axes: impl Into<Axes>) -> Result<Array> {
+        logsumexp(self, axes, false)
     }
 }
 
@@ -206,22 +386,40 @@ fn apply(row: &'static Row, x: &Array, axes: &Axes, keepdims: bool) -> Result<Ar
     Array::apply(Reduce { row, axes, keepdims }, &[x])
 }
 
+fn arg_reduce(row: &'static Row, x: &Array, axis: Axes, keepdims: bool) -> Result<Array> {
+    if let Axes::These(axes) = &axis
+        && axes.len() != 1
+    {
+        return Err(Error::argument(
+            row.name,
+            "axis",
+            "one axis, or () for all",
+            format!("{axes:?}"),
+        ));
+    }
+    let axes = axis.normalize(row.name, x.rank())?;
+    Array::apply(Reduce { row, axes, keepdims }, &[x])
+}
+
 /// Sum over axes that stay with length 1.
 pub(crate) fn sum_keepdims(x: &Array, axes: &[i64]) -> Result<Array> {
     sum(x, axes, true)
 }
 
-/// The shape with `axes` of length 1.
-pub(crate) fn kept_shape(shape: &[usize], axes: &[usize]) -> Vec<usize> {
-    shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect()
+/// The gradient of an extremum: spread over the elements that equal it.
+fn shared_gradient(x: &Array, y: &Array, gradient: &Array, axes: &[usize]) -> Result<Array> {
+    let winners = astype(&equal(x, y)?, gradient.dtype())?;
+    let share = divide(gradient, sum(&winners, axes, true)?)?;
+    multiply(winners, share)
 }
 
 /// The shape of a result: `axes` have length 1 or are gone.
 pub(crate) fn reduced_shape(shape: &[usize], axes: &[usize], keepdims: bool) -> Vec<usize> {
+    let lengths = shape.iter().enumerate();
     if keepdims {
-        return kept_shape(shape, axes);
+        return lengths.map(|(i, &length)| if axes.contains(&i) { 1 } else { length }).collect();
     }
-    (0..shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect()
+    lengths.filter(|(i, _)| !axes.contains(i)).map(|(_, &length)| length).collect()
 }
 
 /// A row over certain axes.
@@ -249,8 +447,12 @@ impl Op for Reduce {
     fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         let shape = inputs[0].shape();
-        let empty = self.axes.iter().any(|&axis| shape[axis] == 0);
-        if empty && !self.row.has_identity {
+        let refused = match self.row.empty {
+            Empty::Anything => false,
+            Empty::KeptAxes => self.axes.iter().any(|&axis| shape[axis] == 0),
+            Empty::Nothing => shape.contains(&0),
+        };
+        if refused {
             return Err(Error::NoIdentity { op: self.row.name, shape: format!("{shape:?}") });
         }
         let output = reduced_shape(shape, &self.axes, self.keepdims);
@@ -258,12 +460,22 @@ impl Op for Reduce {
         Ok(Metas::from_elem(Meta::new(self.name(), &output, dtype)?, 1))
     }
 
-    fn scratch(&self, inputs: &[Meta], _gpu: bool) -> usize {
-        cpu::scratch(&inputs[0], &self.axes)
+    #[cfg_attr(not(feature = "gpu"), allow(unused_variables))]
+    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+        #[cfg(feature = "gpu")]
+        if gpu {
+            return gpu::scratch(&self.row.wgsl, &inputs[0], &self.axes);
+        }
+        (self.row.scratch)(&inputs[0], &self.axes)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         (self.row.cpu)(call, &self.axes)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::run(&self.row.wgsl, call, &self.axes)
     }
 
     fn vjp(
@@ -276,7 +488,7 @@ impl Op for Reduce {
             return Ok(vec![None]);
         };
         let x = &inputs[0];
-        let kept = kept_shape(x.shape(), &self.axes);
+        let kept = reduced_shape(x.shape(), &self.axes, true);
         let (y, gradient) = (reshape(&outputs[0], &kept)?, reshape(gradient, &kept)?);
         Ok(vec![Some(astype(&vjp(x, &y, &gradient, &self.axes)?, x.dtype())?)])
     }

@@ -1,8 +1,623 @@
-//! Root-mean-square normalisation and its backward kernels.
+//! Root-mean-square normalisation over the last axis, and its backward kernels as operations of
+//! their own. Everything accumulates in `float32`, or in `float64` for `float64`.
 
-use crate::op::Entry;
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+#[cfg(test)]
+mod tests;
 
-/// Cases.
+use std::sync::Arc;
+
+use crate::array::{Array, DType, Meta};
+use crate::cpu::CpuCall;
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::GpuCall;
+use crate::op::{
+    Case, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_dtype,
+    expect_float, expect_inputs, expect_shape,
+};
+use crate::ops::elementwise::sum_to_shape;
+use crate::ops::{astype, divide, multiply, reshape, subtract, sum_keepdims, zeros_like};
+
+/// Cases of all five operations.
 pub(crate) fn entries() -> Vec<Entry> {
-    Vec::new()
+    // Large enough that finite differences of short rows stay smooth.
+    const EPS: f32 = 0.1;
+    let shapes: [&[usize]; 8] =
+        [&[3, 5], &[7], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025], &[130, 6]];
+    let cases = |arguments: usize, call: fn(&[Array]) -> Result<Vec<Array>>| -> Vec<Case> {
+        let case = |shape: &&[usize]| {
+            let last = &shape[shape.len() - 1..];
+            let inputs: Vec<&[usize]> = [*shape, last, *shape][..arguments].to_vec();
+            Case::new(format!("{shape:?}"), &inputs, call).tolerance(Tolerance::Reduction)
+        };
+        shapes.iter().map(case).collect()
+    };
+    let mut forward = cases(2, |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
+    let unweighted =
+        Case::new("without weight", &[&[3, 33]], |x| Ok(vec![rms_norm(&x[0], None, EPS)?]));
+    forward.push(unweighted.tolerance(Tolerance::Reduction));
+    let mut dx = cases(3, |x| {
+        let r = rms_inv(&x[0], EPS)?;
+        Ok(vec![rms_norm_backward_dx(&x[0], Some(&x[1]), &x[2], &r)?])
+    });
+    let unweighted = Case::new("without weight", &[&[3, 33], &[3, 33]], |x| {
+        let r = rms_inv(&x[0], EPS)?;
+        Ok(vec![rms_norm_backward_dx(&x[0], None, &x[1], &r)?])
+    });
+    dx.push(unweighted.tolerance(Tolerance::Reduction));
+    let dw = cases(3, |x| {
+        let r = rms_inv(&x[0], EPS)?;
+        Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
+    });
+    let both = cases(3, |x| {
+        let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
+        Ok(vec![dx, dw])
+    });
+    vec![
+        Entry { name: "rms_norm", cases: forward },
+        Entry { name: "rms_inv", cases: cases(1, |x| Ok(vec![rms_inv(&x[0], EPS)?])) },
+        Entry { name: "rms_norm_backward_dx", cases: dx },
+        Entry { name: "rms_norm_backward_dw", cases: dw },
+        Entry { name: "rms_norm_backward", cases: both },
+    ]
+}
+
+/// `x` divided by the root of the mean of its squares along the last axis, times `weight` if there
+/// is one. The normalised values are rounded to the output's dtype before they meet the weight.
+///
+/// ```
+/// use wootz::{Array, rms_norm};
+/// let x = Array::new([[1.0f32, 7.0], [0.0, 0.0]])?;
+/// let weight = Array::new([5.0f32, 10.0])?;
+/// assert_eq!(rms_norm(&x, Some(&weight), 0.0)?.to_vec::<f32>()?[..2], [1.0, 14.0]);
+/// assert_eq!(rms_norm(&x, None, 1e-5)?.to_vec::<f32>()?[2..], [0.0, 0.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Result<Array> {
+    if !x.dtype().is_float() {
+        return Err(Error::dtype("rms_norm", "x", "a floating-point type", x.dtype()));
+    }
+    let Some(weight) = weight else {
+        return Array::apply(RmsNorm::unweighted(eps), &[&x.contiguous()?]);
+    };
+    let dtype = DType::promote(x.dtype(), weight.dtype());
+    let (x, weight) = (astype(x, dtype)?, astype(weight, dtype)?);
+    Array::apply(RmsNorm::new(eps), &[&x.contiguous()?, &weight.contiguous()?])
+}
+
+/// The factor that [`rms_norm`] multiplies each row with: `1 / √(mean x² + eps)`, one for each row,
+/// as `float32` (or `float64` for `float64`).
+///
+/// ```
+/// use wootz::{Array, rms_inv};
+/// let x = Array::new([[1.0f32, 7.0], [3.0, 4.0]])?;
+/// assert_eq!(rms_inv(&x, 0.0)?.to_vec::<f32>()?[0], 0.2);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn rms_inv(x: &Array, eps: f32) -> Result<Array> {
+    Array::apply(RmsInv::new(eps), &[&x.contiguous()?])
+}
+
+/// The gradient of [`rms_norm`]'s `x`, given [`rms_inv`]'s `r`: `r·(dy·w − x·s·r²/D)`, where `s` is
+/// the sum of `dy·x·w` over the row and `D` its length.
+///
+/// ```
+/// use wootz::{Array, rms_inv, rms_norm_backward_dx};
+/// let (x, dy) = (Array::new([[1.0f32, 7.0]])?, Array::new([[1.0f32, 7.0]])?);
+/// let dx = rms_norm_backward_dx(&x, None, &dy, &rms_inv(&x, 0.0)?)?;
+/// assert!(dx.to_vec::<f32>()?.iter().all(|d| d.abs() < 1e-6));
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn rms_norm_backward_dx(
+    x: &Array,
+    weight: Option<&Array>,
+    dy: &Array,
+    r: &Array,
+) -> Result<Array> {
+    let (x, dy, r) = (x.contiguous()?, dy.contiguous()?, r.contiguous()?);
+    match weight {
+        Some(weight) => {
+            Array::apply(RmsNormBackwardDx::new(), &[&x, &weight.contiguous()?, &dy, &r])
+        }
+        None => Array::apply(RmsNormBackwardDx::unweighted(), &[&x, &dy, &r]),
+    }
+}
+
+/// The gradient of [`rms_norm`]'s weight, given [`rms_inv`]'s `r`: the sum over the rows of
+/// `dy·x·r`.
+///
+/// ```
+/// use wootz::{Array, rms_inv, rms_norm_backward_dw};
+/// let (x, dy) = (Array::new([[1.0f32, 7.0]])?, Array::new([[5.0f32, 10.0]])?);
+/// let dw = rms_norm_backward_dw(&x, &dy, &rms_inv(&x, 0.0)?)?;
+/// assert_eq!(dw.to_vec::<f32>()?, [1.0, 14.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn rms_norm_backward_dw(x: &Array, dy: &Array, r: &Array) -> Result<Array> {
+    Array::apply(RmsNormBackwardDw, &[&x.contiguous()?, &dy.contiguous()?, &r.contiguous()?])
+}
+
+/// The gradients of [`rms_norm`]'s `x` and weight in one pass over memory.
+///
+/// ```
+/// use wootz::{Array, rms_norm_backward};
+/// let (x, dy) = (Array::new([[1.0f32, 7.0]])?, Array::new([[5.0f32, 10.0]])?);
+/// let (dx, dw) = rms_norm_backward(&x, &Array::new([1.0f32, 1.0])?, &dy, 0.0)?;
+/// assert_eq!((dx.shape(), dw.to_vec::<f32>()?), (&[1, 2][..], vec![1.0, 14.0]));
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn rms_norm_backward(
+    x: &Array,
+    weight: &Array,
+    dy: &Array,
+    eps: f32,
+) -> Result<(Array, Array)> {
+    let (x, weight, dy) = (x.contiguous()?, weight.contiguous()?, dy.contiguous()?);
+    let op = Arc::new(RmsNormBackward::new(eps));
+    let mut outputs = Array::apply_all(op, &[&x, &weight, &dy])?.into_iter();
+    match (outputs.next(), outputs.next()) {
+        (Some(dx), Some(dw)) => Ok((dx, dw)),
+        _ => Err(Error::argument("rms_norm_backward", "outputs", "two arrays", "fewer")),
+    }
+}
+
+impl Array {
+    /// See [`rms_norm`].
+    pub fn rms_norm(&self, weight: Option<&Array>, eps: f32) -> Result<Array> {
+        rms_norm(self, weight, eps)
+    }
+}
+
+/// [`rms_norm`] as an operation: `x` and, unless it is [unweighted](RmsNorm::unweighted), a weight,
+/// row-major and of one dtype.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNorm {
+    eps: f32,
+    weighted: bool,
+}
+
+impl RmsNorm {
+    /// With inputs `x` and `weight`.
+    pub fn new(eps: f32) -> RmsNorm {
+        RmsNorm { eps, weighted: true }
+    }
+
+    /// With input `x` alone.
+    pub fn unweighted(eps: f32) -> RmsNorm {
+        RmsNorm { eps, weighted: false }
+    }
+}
+
+impl Op for RmsNorm {
+    fn name(&self) -> &'static str {
+        "rms_norm"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        if self.weighted { &["x", "weight", "y"] } else { &["x", "y"] }
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 1 + self.weighted as usize)?;
+        let columns = expect_rows(self, inputs)?;
+        expect_eps(self, self.eps)?;
+        if self.weighted {
+            expect_weight(self, inputs, columns)?;
+        }
+        like(self, &inputs[0])
+    }
+
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        &[(0, 0)]
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::forward(call, self.eps, self.weighted)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::forward(call, self.eps, self.weighted)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(dy) = &cotangents[0] else { return Ok(vec![None; inputs.len()]) };
+        let x = &inputs[0];
+        match inputs.get(1) {
+            Some(weight) => {
+                let (dx, dw) = rms_norm_backward(x, weight, dy, self.eps)?;
+                Ok(vec![Some(dx), Some(dw)])
+            }
+            // Without columns there is no mean, and nothing to compute either.
+            None if x.size() == 0 => Ok(vec![Some(zeros_like(x)?)]),
+            None => {
+                let r = rms_inv(x, self.eps)?;
+                Ok(vec![Some(rms_norm_backward_dx(x, None, dy, &r)?)])
+            }
+        }
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        let composed = || {
+            let x = &inputs[0];
+            let r = as_column(&rms_inv(x, self.eps)?)?;
+            let normal = astype(&multiply(&astype(x, r.dtype())?, &r)?, x.dtype())?;
+            Ok(vec![match inputs.get(1) {
+                Some(weight) => multiply(&normal, weight)?,
+                None => normal,
+            }])
+        };
+        Some(composed())
+    }
+}
+
+/// [`rms_inv`] as an operation on a row-major array.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsInv {
+    eps: f32,
+}
+
+impl RmsInv {
+    /// With input `x`.
+    pub fn new(eps: f32) -> RmsInv {
+        RmsInv { eps }
+    }
+}
+
+impl Op for RmsInv {
+    fn name(&self) -> &'static str {
+        "rms_inv"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "r"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 1)?;
+        let columns = expect_rows(self, inputs)?;
+        expect_eps(self, self.eps)?;
+        let shape = inputs[0].shape();
+        if columns == 0 {
+            let expected = "one with columns to take the mean of";
+            return Err(Error::shape(self.name(), "x", expected, shape));
+        }
+        let rows = &shape[..shape.len() - 1];
+        Ok(Metas::from_elem(Meta::new(self.name(), rows, wide(inputs[0].dtype))?, 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::inverse(call, self.eps)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::inverse(call, self.eps)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(dr) = &cotangents[0] else { return Ok(vec![None]) };
+        let (x, r) = (&inputs[0], &outputs[0]);
+        // dr/dx = −r³·x / D
+        let cube = multiply(multiply(r, r)?, r)?;
+        let factor = divide(multiply(dr, cube)?, -(columns_of(x) as f64))?;
+        let dx = multiply(&astype(x, r.dtype())?, &as_column(&factor)?)?;
+        Ok(vec![Some(astype(&dx, x.dtype())?)])
+    }
+}
+
+/// [`rms_norm_backward_dx`] as an operation on row-major arrays.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNormBackwardDx {
+    weighted: bool,
+}
+
+impl RmsNormBackwardDx {
+    /// With inputs `x`, `weight`, `dy` and `r`.
+    #[expect(clippy::new_without_default, reason = "neither way is the default")]
+    pub fn new() -> RmsNormBackwardDx {
+        RmsNormBackwardDx { weighted: true }
+    }
+
+    /// With inputs `x`, `dy` and `r`.
+    pub fn unweighted() -> RmsNormBackwardDx {
+        RmsNormBackwardDx { weighted: false }
+    }
+}
+
+impl Op for RmsNormBackwardDx {
+    fn name(&self) -> &'static str {
+        "rms_norm_backward_dx"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        if self.weighted { &["x", "weight", "dy", "r", "dx"] } else { &["x", "dy", "r", "dx"] }
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        let dy = 1 + self.weighted as usize;
+        expect_inputs(self, inputs, dy + 2)?;
+        let columns = expect_rows(self, inputs)?;
+        if self.weighted {
+            expect_weight(self, inputs, columns)?;
+        }
+        expect_like_x(self, inputs, dy)?;
+        expect_factors(self, inputs, dy + 1)?;
+        like(self, &inputs[0])
+    }
+
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        if self.weighted { &[(0, 0), (2, 0)] } else { &[(0, 0), (1, 0)] }
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::backward_dx(call, self.weighted)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::backward_dx(call, self.weighted)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        composed_vjp(self, inputs, outputs, cotangents)
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        let (weight, rest) = if self.weighted { (inputs.get(1), 2) } else { (None, 1) };
+        let composed = || Ok(vec![plain_dx(&inputs[0], weight, &inputs[rest], &inputs[rest + 1])?]);
+        Some(composed())
+    }
+}
+
+/// [`rms_norm_backward_dw`] as an operation on row-major arrays `x`, `dy` and `r`.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNormBackwardDw;
+
+impl Op for RmsNormBackwardDw {
+    fn name(&self) -> &'static str {
+        "rms_norm_backward_dw"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "dy", "r", "dw"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 3)?;
+        let columns = expect_rows(self, inputs)?;
+        expect_like_x(self, inputs, 1)?;
+        expect_factors(self, inputs, 2)?;
+        Ok(Metas::from_elem(Meta::new(self.name(), &[columns], inputs[0].dtype)?, 1))
+    }
+
+    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+        partials_bytes(&inputs[0], gpu)
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::backward_dw(call)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::backward_dw(call)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        composed_vjp(self, inputs, outputs, cotangents)
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        let composed = || Ok(vec![plain_dw(&inputs[0], &inputs[1], &inputs[2])?]);
+        Some(composed())
+    }
+}
+
+/// [`rms_norm_backward`] as an operation on row-major arrays `x`, `weight` and `dy`.
+#[derive(Clone, Copy, Debug)]
+pub struct RmsNormBackward {
+    eps: f32,
+}
+
+impl RmsNormBackward {
+    /// With inputs `x`, `weight` and `dy`; outputs `dx` and `dw`.
+    pub fn new(eps: f32) -> RmsNormBackward {
+        RmsNormBackward { eps }
+    }
+}
+
+impl Op for RmsNormBackward {
+    fn name(&self) -> &'static str {
+        "rms_norm_backward"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "weight", "dy", "dx", "dw"]
+    }
+
+    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 3)?;
+        let columns = expect_rows(self, inputs)?;
+        expect_eps(self, self.eps)?;
+        expect_weight(self, inputs, columns)?;
+        expect_like_x(self, inputs, 2)?;
+        let mut outputs = like(self, &inputs[0])?;
+        outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
+        Ok(outputs)
+    }
+
+    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+        partials_bytes(&inputs[0], gpu)
+    }
+
+    fn may_alias(&self) -> &'static [(usize, usize)] {
+        &[(0, 0), (2, 0)]
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::backward(call, self.eps)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::backward(call, self.eps)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        composed_vjp(self, inputs, outputs, cotangents)
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        let composed = || {
+            let (x, weight, dy) = (&inputs[0], &inputs[1], &inputs[2]);
+            if x.size() == 0 {
+                return Ok(vec![zeros_like(x)?, zeros_like(weight)?]);
+            }
+            let r = rms_inv(x, self.eps)?;
+            Ok(vec![plain_dx(x, Some(weight), dy, &r)?, plain_dw(x, dy, &r)?])
+        };
+        Some(composed())
+    }
+}
+
+/// `r·(dy·w − x·s·r²/D)` of plain operations.
+fn plain_dx(x: &Array, weight: Option<&Array>, dy: &Array, r: &Array) -> Result<Array> {
+    let (dtype, r) = (x.dtype(), as_column(r)?);
+    let (x, dy) = (astype(x, r.dtype())?, astype(dy, r.dtype())?);
+    let dy = match weight {
+        Some(weight) => multiply(&dy, &astype(weight, r.dtype())?)?,
+        None => dy,
+    };
+    let sum = sum_keepdims(&multiply(&dy, &x)?, &[-1])?;
+    let slope = divide(multiply(sum, multiply(&r, &r)?)?, columns_of(&x).max(1) as f64)?;
+    astype(&multiply(&r, &subtract(&dy, multiply(&x, &slope)?)?)?, dtype)
+}
+
+/// The sum of `dy·x·r` over the rows, of plain operations.
+fn plain_dw(x: &Array, dy: &Array, r: &Array) -> Result<Array> {
+    let (dtype, r) = (x.dtype(), as_column(r)?);
+    let (x, dy) = (astype(x, r.dtype())?, astype(dy, r.dtype())?);
+    let terms = multiply(multiply(&dy, &x)?, &r)?;
+    astype(&sum_to_shape(&terms, &[columns_of(&x)])?, dtype)
+}
+
+/// The gradients of an operation through its composition of plain ones.
+fn composed_vjp(
+    op: &dyn Op,
+    inputs: &[Array],
+    outputs: &[Array],
+    cotangents: &[Option<Array>],
+) -> Result<Vec<Option<Array>>> {
+    let cotangents = outputs
+        .iter()
+        .zip(cotangents)
+        .map(|(output, cotangent)| cotangent.clone().map_or_else(|| zeros_like(output), Ok))
+        .collect::<Result<Vec<_>>>()?;
+    let missing = || Err(Error::NotDifferentiable { op: op.name(), reason: "no composition" });
+    let function = |x: &[Array]| op.composed(x).unwrap_or_else(missing);
+    let (_, gradients) = crate::autograd::vjp(function, inputs, &cotangents)?;
+    Ok(gradients.into_iter().map(Some).collect())
+}
+
+/// The dtype that sums are kept in.
+fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// One value for each row as a last axis of length 1.
+fn as_column(r: &Array) -> Result<Array> {
+    let mut shape = r.shape().to_vec();
+    shape.push(1);
+    reshape(r, &shape)
+}
+
+fn columns_of(x: &Array) -> usize {
+    x.shape().last().copied().unwrap_or(1)
+}
+
+/// How many blocks the rows are cut into for the weight's gradient, and how many rows a block has.
+/// Only the shape decides, so that the order of the sum never changes.
+fn blocks_of(rows: usize, gpu: bool) -> (usize, usize) {
+    let most = if gpu { 256 } else { 64 };
+    let rows_per_block = rows.div_ceil(most).max(1);
+    (rows.div_ceil(rows_per_block), rows_per_block)
+}
+
+/// Scratch memory for the gradients of the weight that the blocks find.
+fn partials_bytes(x: &Meta, gpu: bool) -> usize {
+    let columns = x.shape().last().copied().unwrap_or(1);
+    let rows = x.size() / columns.max(1);
+    blocks_of(rows, gpu).0.max(1) * columns * wide(x.dtype).size()
+}
+
+/// Checks the first input, `x`, and tells its columns.
+fn expect_rows(op: &dyn Op, inputs: &[Meta]) -> Result<usize> {
+    expect_float(op, inputs, 0)?;
+    expect_contiguous(op, inputs, 0)?;
+    inputs[0].shape().last().copied().ok_or_else(|| {
+        Error::shape(op.name(), argument_name(op, 0), "one of at least one axis", &[])
+    })
+}
+
+/// Checks the second input, the weight.
+fn expect_weight(op: &dyn Op, inputs: &[Meta], columns: usize) -> Result<()> {
+    expect_dtype(op, inputs, 1, inputs[0].dtype)?;
+    expect_shape(op, inputs, 1, &[columns])?;
+    expect_contiguous(op, inputs, 1)
+}
+
+/// Checks an input that has the shape and dtype of `x`.
+fn expect_like_x(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+    expect_dtype(op, inputs, index, inputs[0].dtype)?;
+    expect_shape(op, inputs, index, inputs[0].shape())?;
+    expect_contiguous(op, inputs, index)
+}
+
+/// Checks `r`, which has one value for each row of `x`.
+fn expect_factors(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+    let shape = inputs[0].shape();
+    expect_dtype(op, inputs, index, wide(inputs[0].dtype))?;
+    expect_shape(op, inputs, index, &shape[..shape.len() - 1])?;
+    expect_contiguous(op, inputs, index)
+}
+
+fn expect_eps(op: &dyn Op, eps: f32) -> Result<()> {
+    if eps.is_finite() && eps >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::argument(op.name(), "eps", "a finite number of at least 0", eps))
+}
+
+/// An output like `x`.
+fn like(op: &dyn Op, x: &Meta) -> Result<Metas> {
+    Ok(Metas::from_elem(Meta::new(op.name(), x.shape(), x.dtype)?, 1))
 }

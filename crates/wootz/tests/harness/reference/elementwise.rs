@@ -6,9 +6,12 @@ use super::Function;
 use super::tensor::{Tensor, broadcast};
 
 /// The reference of an elementwise operation.
-pub(crate) fn elementwise(name: &str) -> Option<Function> {
+pub(crate) fn elementwise(name: &'static str) -> Option<Function> {
     if let Some(f) = unary(name) {
-        return Some(Function::new(move |x, _| {
+        return Some(Function::new(move |x, dtypes| {
+            // The complement of a truth value is the other one.
+            let f =
+                if dtypes[0] == DType::Bool && name == "bitwise_invert" { |x| 1.0 - x } else { f };
             let data = x[0].data.iter().map(|&value| f(value)).collect();
             vec![Tensor { shape: x[0].shape.clone(), data }]
         }));
@@ -87,6 +90,7 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "sqrt" => |x| x.sqrt(),
         "square" => |x| x * x,
         "tan" => |x| x.tan(),
+        "trunc" => |x| x.trunc(),
         "tanh" => |x| x.tanh(),
         _ => return None,
     })
@@ -111,6 +115,7 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "bitwise_xor" => |a, b, _| (a as i64 ^ b as i64) as f64,
         "divide" => |a, b, _| a / b,
         "equal" => |a, b, _| truth(a == b),
+        "integer_quotient" => |a, b, _| if b == 0.0 { 0.0 } else { (a / b).trunc() },
         "floor_divide" => |a, b, d| match d.is_float() {
             true => (a / b).floor(),
             false => {
@@ -132,12 +137,16 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         },
         "logical_and" => |a, b, _| truth(a != 0.0 && b != 0.0),
         "logical_or" => |a, b, _| truth(a != 0.0 || b != 0.0),
+        "logical_xor" => |a, b, _| truth((a != 0.0) != (b != 0.0)),
         "maximum" => |a, b, _| if a > b { a } else { b },
         "minimum" => |a, b, _| if a < b { a } else { b },
         "multiply" => |a, b, _| a * b,
         "not_equal" => |a, b, _| truth(a != b),
         "power" => |a, b, _| a.powf(b),
-        "remainder" => |a, b, _| a - b * (a / b).floor(),
+        "remainder" => |a, b, d| match b == 0.0 && !d.is_float() {
+            true => 0.0,
+            false => a - b * (a / b).floor(),
+        },
         "right_shift" => |a, b, _| (a / 2f64.powf(b)).floor(),
         "subtract" => |a, b, _| a - b,
         _ => return None,

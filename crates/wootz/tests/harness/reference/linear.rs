@@ -8,21 +8,33 @@ use super::tensor::{Tensor, broadcast};
 
 pub(crate) fn cases() -> Vec<Known> {
     let cases = vec![
-        Known::new("matmul", &[&[7, 33], &[33, 5]], |x| matmul(&x[0], &x[1]), |x| {
-            product(&x[0], &x[1])
-        })
+        Known::new(
+            "matmul",
+            &[&[7, 33], &[33, 5]],
+            |x| matmul(&x[0], &x[1]),
+            |x| product(&x[0], &x[1]),
+        )
         .label("matrices"),
-        Known::new("matmul", &[&[2, 1, 3, 4], &[5, 4, 6]], |x| matmul(&x[0], &x[1]), |x| {
-            product(&x[0], &x[1])
-        })
+        Known::new(
+            "matmul",
+            &[&[2, 1, 3, 4], &[5, 4, 6]],
+            |x| matmul(&x[0], &x[1]),
+            |x| product(&x[0], &x[1]),
+        )
         .label("batches"),
-        Known::new("matmul", &[&[65, 130], &[130, 67]], |x| matmul(&x[0], &x[1]), |x| {
-            product(&x[0], &x[1])
-        })
+        Known::new(
+            "matmul",
+            &[&[65, 130], &[130, 67]],
+            |x| matmul(&x[0], &x[1]),
+            |x| product(&x[0], &x[1]),
+        )
         .label("more than a tile"),
-        Known::new("matmul", &[&[1, 70], &[70, 9]], |x| matmul(&x[0], &x[1]), |x| {
-            product(&x[0], &x[1])
-        })
+        Known::new(
+            "matmul",
+            &[&[1, 70], &[70, 9]],
+            |x| matmul(&x[0], &x[1]),
+            |x| product(&x[0], &x[1]),
+        )
         .label("one row"),
         Known::new(
             "addmm",
@@ -33,20 +45,33 @@ pub(crate) fn cases() -> Vec<Known> {
                 Tensor::from_fn(&[3, 5], |i| 0.5 * ab.at(i) + 2.0 * x[0].broadcast_at(i))
             },
         ),
-        Known::new("inner", &[&[2, 4], &[3, 4]], |x| inner(&x[0], &x[1]), |x| {
-            Tensor::from_fn(&[2, 3], |i| {
-                (0..4).map(|k| x[0].at(&[i[0], k]) * x[1].at(&[i[1], k])).sum()
-            })
-        }),
-        Known::new("outer", &[&[3], &[4]], |x| outer(&x[0], &x[1]), |x| {
-            Tensor::from_fn(&[3, 4], |i| x[0].at(&i[..1]) * x[1].at(&i[1..]))
-        }),
-        Known::new("tensordot", &[&[2, 3, 4], &[3, 4, 5]], |x| tensordot(&x[0], &x[1], 2), |x| {
-            Tensor::from_fn(&[2, 5], |i| {
-                let terms = (0..12).map(|k| (k / 4, k % 4));
-                terms.map(|(j, k)| x[0].at(&[i[0], j, k]) * x[1].at(&[j, k, i[1]])).sum()
-            })
-        }),
+        Known::new(
+            "inner",
+            &[&[2, 4], &[3, 4]],
+            |x| inner(&x[0], &x[1]),
+            |x| {
+                Tensor::from_fn(&[2, 3], |i| {
+                    (0..4).map(|k| x[0].at(&[i[0], k]) * x[1].at(&[i[1], k])).sum()
+                })
+            },
+        ),
+        Known::new(
+            "outer",
+            &[&[3], &[4]],
+            |x| outer(&x[0], &x[1]),
+            |x| Tensor::from_fn(&[3, 4], |i| x[0].at(&i[..1]) * x[1].at(&i[1..])),
+        ),
+        Known::new(
+            "tensordot",
+            &[&[2, 3, 4], &[3, 4, 5]],
+            |x| tensordot(&x[0], &x[1], 2),
+            |x| {
+                Tensor::from_fn(&[2, 5], |i| {
+                    let terms = (0..12).map(|k| (k / 4, k % 4));
+                    terms.map(|(j, k)| x[0].at(&[i[0], j, k]) * x[1].at(&[j, k, i[1]])).sum()
+                })
+            },
+        ),
     ];
     cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Contraction))).collect()
 }

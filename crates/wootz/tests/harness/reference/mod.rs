@@ -1,6 +1,7 @@
 //! What operations should give: plain loops over doubles that share no code with the kernels.
 
 mod elementwise;
+mod indexing;
 mod linear;
 mod movement;
 mod reduce;
@@ -90,12 +91,19 @@ impl Known {
 /// Cases with references of operations that have parameters, which the operations' own cases hide
 /// in their calls.
 pub(crate) fn cases() -> Vec<Known> {
-    let families = [movement::cases(), reduce::cases(), linear::cases()];
+    let families = [movement::cases(), reduce::cases(), linear::cases(), indexing::cases()];
     families.into_iter().flatten().collect()
 }
 
 /// Operations without a reference, and why.
 pub(crate) const WITHOUT: &[(&str, &str)] = &[
     ("as_strided", "moves bits by strides, which its unit tests spell out"),
+    ("at", "composed of take, put and scatter, whose cases have references or goldens"),
+    ("gather", "take and take_along_axis are its cases with references"),
+    ("index", "composed of slice, take and gather"),
+    ("random_bits", "compared bit by bit with recorded values of MLX"),
+    ("scatter", "compared with recorded values of MLX"),
+    ("slice_dynamic", "slice is its case with a reference"),
+    ("slice_update_dynamic", "slice_update is its case with a reference"),
     ("view", "reinterprets bits, which its unit tests spell out"),
 ];

@@ -15,78 +15,146 @@ pub(crate) fn cases() -> Vec<Known> {
 
 fn views() -> Vec<Known> {
     vec![
-        Known::moving("transpose", &[&[2, 3, 4]], |x| transpose_axes(&x[0], &[1, -1, 0]), |x| {
-            Tensor::from_fn(&[3, 4, 2], |i| x[0].at(&[i[2], i[0], i[1]]))
-        }),
-        Known::moving("reshape", &[&[2, 3, 4]], |x| reshape(&x[0], &[4, 6]), |x| {
-            x[0].clone().reshaped(&[4, 6])
-        }),
-        Known::moving("broadcast_to", &[&[3, 1]], |x| broadcast_to(&x[0], &[2, 3, 4]), |x| {
-            Tensor::from_fn(&[2, 3, 4], |i| x[0].at(&[i[1], 0]))
-        }),
-        Known::moving("slice", &[&[7, 9]], |x| slice(&x[0], &[1, 8], &[6, 0], &[2, -3]), |x| {
-            Tensor::from_fn(&[3, 3], |i| x[0].at(&[1 + 2 * i[0], 8 - 3 * i[1]]))
-        }),
-        Known::moving("moveaxis", &[&[2, 3, 4]], |x| moveaxis(&x[0], 0, -1), |x| {
-            Tensor::from_fn(&[3, 4, 2], |i| x[0].at(&[i[2], i[0], i[1]]))
-        }),
-        Known::moving("swapaxes", &[&[2, 3, 4]], |x| swapaxes(&x[0], 0, 2), |x| {
-            Tensor::from_fn(&[4, 3, 2], |i| x[0].at(&[i[2], i[1], i[0]]))
-        }),
-        Known::moving("expand_dims", &[&[2, 3]], |x| expand_dims(&x[0], [0, -1]), |x| {
-            x[0].clone().reshaped(&[1, 2, 3, 1])
-        }),
-        Known::moving("squeeze", &[&[1, 3, 1]], |x| squeeze(&x[0], ()), |x| {
-            x[0].clone().reshaped(&[3])
-        }),
-        Known::moving("flatten", &[&[2, 3, 4]], |x| flatten(&x[0], 1, 2), |x| {
-            x[0].clone().reshaped(&[2, 12])
-        }),
-        Known::moving("unflatten", &[&[2, 12]], |x| unflatten(&x[0], 1, &[3, -1]), |x| {
-            x[0].clone().reshaped(&[2, 3, 4])
-        }),
-        Known::moving("flip", &[&[3, 5]], |x| flip(&x[0], 1), |x| {
-            Tensor::from_fn(&[3, 5], |i| x[0].at(&[i[0], 4 - i[1]]))
-        }),
-        Known::moving("diagonal", &[&[2, 3, 4]], |x| diagonal(&x[0], 1, 1, 2), |x| {
-            Tensor::from_fn(&[2, 3], |i| x[0].at(&[i[0], i[1], i[1] + 1]))
-        }),
-        several("split", &[&[4, 6]], |x| split(&x[0], 3, 1), |x| {
-            (0..3).map(|k| Tensor::from_fn(&[4, 2], |i| x[0].at(&[i[0], 2 * k + i[1]]))).collect()
-        }),
-        several("unstack", &[&[2, 3, 4]], |x| unstack(&x[0], 1), |x| {
-            (0..3).map(|k| Tensor::from_fn(&[2, 4], |i| x[0].at(&[i[0], k, i[1]]))).collect()
-        }),
-        several("meshgrid", &[&[3], &[4]], |x| meshgrid(x, false, GridIndexing::Xy), |x| {
-            vec![
-                Tensor::from_fn(&[4, 3], |i| x[0].data[i[1]]),
-                Tensor::from_fn(&[4, 3], |i| x[1].data[i[0]]),
-            ]
-        }),
+        Known::moving(
+            "transpose",
+            &[&[2, 3, 4]],
+            |x| transpose_axes(&x[0], &[1, -1, 0]),
+            |x| Tensor::from_fn(&[3, 4, 2], |i| x[0].at(&[i[2], i[0], i[1]])),
+        ),
+        Known::moving(
+            "reshape",
+            &[&[2, 3, 4]],
+            |x| reshape(&x[0], &[4, 6]),
+            |x| x[0].clone().reshaped(&[4, 6]),
+        ),
+        Known::moving(
+            "broadcast_to",
+            &[&[3, 1]],
+            |x| broadcast_to(&x[0], &[2, 3, 4]),
+            |x| Tensor::from_fn(&[2, 3, 4], |i| x[0].at(&[i[1], 0])),
+        ),
+        Known::moving(
+            "slice",
+            &[&[7, 9]],
+            |x| slice(&x[0], &[1, 8], &[6, 0], &[2, -3]),
+            |x| Tensor::from_fn(&[3, 3], |i| x[0].at(&[1 + 2 * i[0], 8 - 3 * i[1]])),
+        ),
+        Known::moving(
+            "moveaxis",
+            &[&[2, 3, 4]],
+            |x| moveaxis(&x[0], 0, -1),
+            |x| Tensor::from_fn(&[3, 4, 2], |i| x[0].at(&[i[2], i[0], i[1]])),
+        ),
+        Known::moving(
+            "swapaxes",
+            &[&[2, 3, 4]],
+            |x| swapaxes(&x[0], 0, 2),
+            |x| Tensor::from_fn(&[4, 3, 2], |i| x[0].at(&[i[2], i[1], i[0]])),
+        ),
+        Known::moving(
+            "expand_dims",
+            &[&[2, 3]],
+            |x| expand_dims(&x[0], [0, -1]),
+            |x| x[0].clone().reshaped(&[1, 2, 3, 1]),
+        ),
+        Known::moving(
+            "squeeze",
+            &[&[1, 3, 1]],
+            |x| squeeze(&x[0], ()),
+            |x| x[0].clone().reshaped(&[3]),
+        ),
+        Known::moving(
+            "flatten",
+            &[&[2, 3, 4]],
+            |x| flatten(&x[0], 1, 2),
+            |x| x[0].clone().reshaped(&[2, 12]),
+        ),
+        Known::moving(
+            "unflatten",
+            &[&[2, 12]],
+            |x| unflatten(&x[0], 1, &[3, -1]),
+            |x| x[0].clone().reshaped(&[2, 3, 4]),
+        ),
+        Known::moving(
+            "flip",
+            &[&[3, 5]],
+            |x| flip(&x[0], 1),
+            |x| Tensor::from_fn(&[3, 5], |i| x[0].at(&[i[0], 4 - i[1]])),
+        ),
+        Known::moving(
+            "diagonal",
+            &[&[2, 3, 4]],
+            |x| diagonal(&x[0], 1, 1, 2),
+            |x| Tensor::from_fn(&[2, 3], |i| x[0].at(&[i[0], i[1], i[1] + 1])),
+        ),
+        several(
+            "split",
+            &[&[4, 6]],
+            |x| split(&x[0], 3, 1),
+            |x| {
+                (0..3)
+                    .map(|k| Tensor::from_fn(&[4, 2], |i| x[0].at(&[i[0], 2 * k + i[1]])))
+                    .collect()
+            },
+        ),
+        several(
+            "unstack",
+            &[&[2, 3, 4]],
+            |x| unstack(&x[0], 1),
+            |x| (0..3).map(|k| Tensor::from_fn(&[2, 4], |i| x[0].at(&[i[0], k, i[1]]))).collect(),
+        ),
+        several(
+            "meshgrid",
+            &[&[3], &[4]],
+            |x| meshgrid(x, false, GridIndexing::Xy),
+            |x| {
+                vec![
+                    Tensor::from_fn(&[4, 3], |i| x[0].data[i[1]]),
+                    Tensor::from_fn(&[4, 3], |i| x[1].data[i[0]]),
+                ]
+            },
+        ),
     ]
 }
 
 fn joins() -> Vec<Known> {
     vec![
-        Known::moving("concatenate", &[&[3, 5], &[3, 1], &[3, 2]], |x| concatenate(x, 1), |x| {
-            Tensor::from_fn(&[3, 8], |i| match i[1] {
-                j @ 0..5 => x[0].at(&[i[0], j]),
-                5 => x[1].at(&[i[0], 0]),
-                j => x[2].at(&[i[0], j - 6]),
-            })
-        }),
-        Known::moving("stack", &[&[3, 5], &[3, 5]], |x| stack(x, 1), |x| {
-            Tensor::from_fn(&[3, 2, 5], |i| x[i[1]].at(&[i[0], i[2]]))
-        }),
-        Known::moving("repeat", &[&[2, 3, 4]], |x| repeat(&x[0], 3, 1), |x| {
-            Tensor::from_fn(&[2, 9, 4], |i| x[0].at(&[i[0], i[1] / 3, i[2]]))
-        }),
-        Known::moving("tile", &[&[2, 3]], |x| tile(&x[0], &[2, 1, 3]), |x| {
-            Tensor::from_fn(&[2, 2, 9], |i| x[0].at(&[i[1], i[2] % 3]))
-        }),
-        Known::moving("roll", &[&[3, 5]], |x| roll(&x[0], [1, -2], [0, 1]), |x| {
-            Tensor::from_fn(&[3, 5], |i| x[0].at(&[(i[0] + 2) % 3, (i[1] + 2) % 5]))
-        }),
+        Known::moving(
+            "concatenate",
+            &[&[3, 5], &[3, 1], &[3, 2]],
+            |x| concatenate(x, 1),
+            |x| {
+                Tensor::from_fn(&[3, 8], |i| match i[1] {
+                    j @ 0..5 => x[0].at(&[i[0], j]),
+                    5 => x[1].at(&[i[0], 0]),
+                    j => x[2].at(&[i[0], j - 6]),
+                })
+            },
+        ),
+        Known::moving(
+            "stack",
+            &[&[3, 5], &[3, 5]],
+            |x| stack(x, 1),
+            |x| Tensor::from_fn(&[3, 2, 5], |i| x[i[1]].at(&[i[0], i[2]])),
+        ),
+        Known::moving(
+            "repeat",
+            &[&[2, 3, 4]],
+            |x| repeat(&x[0], 3, 1),
+            |x| Tensor::from_fn(&[2, 9, 4], |i| x[0].at(&[i[0], i[1] / 3, i[2]])),
+        ),
+        Known::moving(
+            "tile",
+            &[&[2, 3]],
+            |x| tile(&x[0], &[2, 1, 3]),
+            |x| Tensor::from_fn(&[2, 2, 9], |i| x[0].at(&[i[1], i[2] % 3])),
+        ),
+        Known::moving(
+            "roll",
+            &[&[3, 5]],
+            |x| roll(&x[0], [1, -2], [0, 1]),
+            |x| Tensor::from_fn(&[3, 5], |i| x[0].at(&[(i[0] + 2) % 3, (i[1] + 2) % 5])),
+        ),
         Known::moving(
             "pad",
             &[&[3, 5]],
@@ -108,12 +176,18 @@ fn joins() -> Vec<Known> {
             },
         )
         .label("edge"),
-        Known::moving("diag", &[&[4]], |x| diag(&x[0], 1), |x| {
-            Tensor::from_fn(&[5, 5], |i| if i[1] == i[0] + 1 { x[0].data[i[0]] } else { 0.0 })
-        }),
-        Known::new("trace", &[&[2, 4, 5]], |x| trace(&x[0], 1, 1, 2, None), |x| {
-            Tensor::from_fn(&[2], |i| (0..4).map(|k| x[0].at(&[i[0], k, k + 1])).sum())
-        })
+        Known::moving(
+            "diag",
+            &[&[4]],
+            |x| diag(&x[0], 1),
+            |x| Tensor::from_fn(&[5, 5], |i| if i[1] == i[0] + 1 { x[0].data[i[0]] } else { 0.0 }),
+        ),
+        Known::new(
+            "trace",
+            &[&[2, 4, 5]],
+            |x| trace(&x[0], 1, 1, 2, None),
+            |x| Tensor::from_fn(&[2], |i| (0..4).map(|k| x[0].at(&[i[0], k, k + 1])).sum()),
+        )
         .with(|c| c.tolerance(Tolerance::Reduction)),
     ]
 }
@@ -124,15 +198,24 @@ fn parameters() -> Vec<Known> {
         data: x[0].data.iter().map(|&value| f(value)).collect(),
     };
     vec![
-        Known::new("clip", &[&[3, 5]], |x| clip(&x[0], Some(-1), Some(1)), move |x| {
-            each(x, |v| v.clamp(-1.0, 1.0))
-        }),
-        Known::new("nan_to_num", &[&[3, 5]], |x| nan_to_num(&x[0], 0.0, None, None), move |x| {
-            each(x, |v| v)
-        }),
-        Known::new("round", &[&[3, 5]], |x| round(&x[0], 0), move |x| {
-            each(x, f64::round_ties_even)
-        })
+        Known::new(
+            "clip",
+            &[&[3, 5]],
+            |x| clip(&x[0], Some(-1), Some(1)),
+            move |x| each(x, |v| v.clamp(-1.0, 1.0)),
+        ),
+        Known::new(
+            "nan_to_num",
+            &[&[3, 5]],
+            |x| nan_to_num(&x[0], 0.0, None, None),
+            move |x| each(x, |v| v),
+        ),
+        Known::new(
+            "round",
+            &[&[3, 5]],
+            |x| round(&x[0], 0),
+            move |x| each(x, f64::round_ties_even),
+        )
         .with(|c| c.range(-30.0..30.0))
         .gradient(Gradient::Zero),
         Known::new(
@@ -147,12 +230,18 @@ fn parameters() -> Vec<Known> {
             },
         )
         .gradient(Gradient::Zero),
-        Known::new("arange", &[&[5]], |x| add(&x[0], arange(0, 5, 1, x[0].dtype())?), |x| {
-            Tensor::from_fn(&[5], |i| x[0].at(i) + i[0] as f64)
-        }),
-        Known::new("astype", &[&[3, 5]], |x| astype(&x[0], DType::I32), move |x| {
-            each(x, f64::trunc)
-        })
+        Known::new(
+            "arange",
+            &[&[5]],
+            |x| add(&x[0], arange(0, 5, 1, x[0].dtype())?),
+            |x| Tensor::from_fn(&[5], |i| x[0].at(i) + i[0] as f64),
+        ),
+        Known::new(
+            "astype",
+            &[&[3, 5]],
+            |x| astype(&x[0], DType::I32),
+            move |x| each(x, f64::trunc),
+        )
         .with(|c| c.range(-100.0..100.0))
         .gradient(Gradient::Zero),
     ]

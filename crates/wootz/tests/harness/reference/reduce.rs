@@ -1,18 +1,20 @@
 //! Reductions, softmax and what else works along axes.
 
-use wootz::op::{Gradient, INTEGERS, Tolerance};
-use wootz::{Axes, softmax, softmax_backward};
+use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
+use wootz::{
+    Axes, rms_inv, rms_norm, rms_norm_backward, rms_norm_backward_dw, rms_norm_backward_dx,
+    softmax, softmax_backward,
+};
 
-use super::Known;
 use super::tensor::Tensor;
+use super::{Function, Known};
 
 pub(crate) fn cases() -> Vec<Known> {
     let mut cases = Vec::new();
     let axes: [(&str, &[i64]); 4] =
         [("last", &[-1]), ("first", &[0]), ("outer two", &[0, 2]), ("all", &[0, 1, 2])];
     for (label, axes) in axes {
-        let positive: Vec<usize> =
-            axes.iter().map(|&axis| axis.rem_euclid(3) as usize).collect();
+        let positive: Vec<usize> = axes.iter().map(|&axis| axis.rem_euclid(3) as usize).collect();
         for (op, call, combine, gradient) in REDUCTIONS {
             let positive = positive.clone();
             let case = Known::new(
@@ -71,7 +73,66 @@ pub(crate) fn cases() -> Vec<Known> {
         )
         .with(|c| c.tolerance(Tolerance::Reduction)),
     );
+    cases.extend(rms_norms());
     cases
+}
+
+/// Rows of 5, with what `rms_norm` divides them by.
+fn rms_norms() -> Vec<Known> {
+    const EPS: f32 = 1e-2;
+    fn inverse(x: &Tensor, row: usize) -> f64 {
+        let mean: f64 = (0..5).map(|j| x.at(&[row, j]).powi(2)).sum::<f64>() / 5.0;
+        1.0 / (mean + EPS as f64).sqrt()
+    }
+    fn dx(x: &Tensor, w: &Tensor, dy: &Tensor, r: impl Fn(usize) -> f64) -> Tensor {
+        Tensor::from_fn(&x.shape, |i| {
+            let term = |j: usize| dy.at(&[i[0], j]) * x.at(&[i[0], j]) * w.data[j];
+            let (r, s) = (r(i[0]), (0..5).map(term).sum::<f64>());
+            r * (dy.at(i) * w.data[i[1]] - x.at(i) * s * r * r / 5.0)
+        })
+    }
+    fn dw(x: &Tensor, dy: &Tensor, r: impl Fn(usize) -> f64) -> Tensor {
+        Tensor::from_fn(&[5], |i| (0..4).map(|k| dy.at(&[k, i[0]]) * x.at(&[k, i[0]]) * r(k)).sum())
+    }
+    let shape: &[usize] = &[4, 5];
+    let cases = vec![
+        Known::new(
+            "rms_norm",
+            &[shape, &[5]],
+            |x| rms_norm(&x[0], Some(&x[1]), EPS),
+            |x| Tensor::from_fn(&[4, 5], |i| x[0].at(i) * inverse(&x[0], i[0]) * x[1].data[i[1]]),
+        ),
+        Known::new(
+            "rms_inv",
+            &[shape],
+            |x| rms_inv(&x[0], EPS),
+            |x| Tensor::from_fn(&[4], |i| inverse(&x[0], i[0])),
+        ),
+        Known::new(
+            "rms_norm_backward_dx",
+            &[shape, &[5], shape],
+            |x| rms_norm_backward_dx(&x[0], Some(&x[1]), &x[2], &rms_inv(&x[0], EPS)?),
+            |x| dx(&x[0], &x[1], &x[2], |row| inverse(&x[0], row)),
+        ),
+        Known::new(
+            "rms_norm_backward_dw",
+            &[shape, shape],
+            |x| rms_norm_backward_dw(&x[0], &x[1], &rms_inv(&x[0], EPS)?),
+            |x| dw(&x[0], &x[1], |row| inverse(&x[0], row)),
+        ),
+        Known {
+            op: "rms_norm_backward",
+            case: Case::new("reference", &[shape, &[5], shape], |x| {
+                let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
+                Ok(vec![dx, dw])
+            }),
+            function: Function::new(|x, _| {
+                let r = |row: usize| inverse(&x[0], row);
+                vec![dx(&x[0], &x[1], &x[2], r), dw(&x[0], &x[2], r)]
+            }),
+        },
+    ];
+    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
 }
 
 type Call = fn(&wootz::Array, Axes) -> wootz::Result<wootz::Array>;
@@ -92,16 +153,6 @@ const REDUCTIONS: &[(&str, Call, fn(&[f64]) -> f64, Gradient)] = &[
         |v| v.iter().copied().fold(f64::INFINITY, f64::min),
         Gradient::Checked,
     ),
-    (
-        "all",
-        |x, axes| x.all(axes),
-        |v| v.iter().all(|&x| x != 0.0) as u8 as f64,
-        Gradient::Zero,
-    ),
-    (
-        "any",
-        |x, axes| x.any(axes),
-        |v| v.iter().any(|&x| x != 0.0) as u8 as f64,
-        Gradient::Zero,
-    ),
+    ("all", |x, axes| x.all(axes), |v| v.iter().all(|&x| x != 0.0) as u8 as f64, Gradient::Zero),
+    ("any", |x, axes| x.any(axes), |v| v.iter().any(|&x| x != 0.0) as u8 as f64, Gradient::Zero),
 ];

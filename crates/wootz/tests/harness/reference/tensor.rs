@@ -37,8 +37,9 @@ impl Tensor {
     pub(crate) fn reduce(&self, axes: &[usize], combine: impl Fn(&[f64]) -> f64) -> Tensor {
         let mut kept = self.shape.clone();
         axes.iter().for_each(|&axis| kept[axis] = 1);
-        let groups: Vec<usize> =
-            (0..self.shape.len()).map(|i| if axes.contains(&i) { self.shape[i] } else { 1 }).collect();
+        let groups: Vec<usize> = (0..self.shape.len())
+            .map(|i| if axes.contains(&i) { self.shape[i] } else { 1 })
+            .collect();
         let inner = indices(&groups);
         Tensor::from_fn(&kept, |outer| {
             let values: Vec<f64> = (inner.iter())

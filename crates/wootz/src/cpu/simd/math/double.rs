@@ -6,7 +6,7 @@ use std::f64::consts as c64;
 macro_rules! standard {
     ($($name:ident => $method:ident, $what:literal;)*) => {$(
         #[doc = $what]
-        #[inline(always)]
+        #[cfg_attr(not(debug_assertions), inline(always))]
         pub(crate) fn $name(x: f64) -> f64 {
             x.$method()
         }
@@ -40,44 +40,44 @@ standard! {
 // The standard library's inverse hyperbolics lose digits at the ends of their domains.
 
 /// Inverse hyperbolic sine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arcsinh(x: f64) -> f64 {
     libm::asinh(x)
 }
 
 /// Inverse hyperbolic cosine.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arccosh(x: f64) -> f64 {
     if x < 1.0 { f64::NAN } else { libm::acosh(x) }
 }
 
 /// Inverse hyperbolic tangent.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arctanh(x: f64) -> f64 {
     libm::atanh(x)
 }
 
 /// Reciprocal of the square root.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn rsqrt(x: f64) -> f64 {
     1.0 / x.sqrt()
 }
 
 /// Logistic function.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn sigmoid(x: f64) -> f64 {
     let e = (-x.abs()).exp();
     (if x < 0.0 { e } else { 1.0 }) / (1.0 + e)
 }
 
 /// Error function.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn erf(x: f64) -> f64 {
     libm::erf(x)
 }
 
 /// Inverse error function, to the precision of f64 (MLX stops at that of f32).
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn erfinv(a: f64) -> f64 {
     if !(a.abs() < 1.0) || a == 0.0 {
         return if a.abs() == 1.0 {
@@ -106,19 +106,19 @@ pub(crate) fn erfinv(a: f64) -> f64 {
 }
 
 /// `x` to the power `y`.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn power(x: f64, y: f64) -> f64 {
     x.powf(y)
 }
 
 /// Angle of the point (`x`, `y`).
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn arctan2(y: f64, x: f64) -> f64 {
     y.atan2(x)
 }
 
 /// log(exp(a) + exp(b)).
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn logaddexp(a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() {
         return f64::NAN;

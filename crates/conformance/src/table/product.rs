@@ -1,0 +1,27 @@
+//! Products of matrices.
+
+use super::{one, rows};
+use crate::call::Refusal;
+
+rows! {
+    "addmm" => |c| one(wootz::addmm(
+        &c.array("c")?,
+        &c.array("a")?,
+        &c.array("b")?,
+        c.float("alpha")?,
+        c.float("beta")?,
+    )),
+    "inner" => |c| one(wootz::inner(&c.array("a")?, &c.array("b")?)),
+    "matmul" => |c| one(wootz::matmul(&c.array("a")?, &c.array("b")?)),
+    "outer" => |c| one(wootz::outer(&c.array("a")?, &c.array("b")?)),
+    "tensordot" => |c| {
+        let (a, b) = (c.array("a")?, c.array("b")?);
+        if !c.is_list("axes") {
+            return one(wootz::tensordot(&a, &b, c.size("axes")?));
+        }
+        let lists = c.value("axes").cloned().unwrap_or_default();
+        let [of_a, of_b]: [Vec<i64>; 2] = serde_json::from_value(lists)
+            .map_err(|error| Refusal::Unknown(format!("axes: {error}")))?;
+        one(wootz::tensordot_axes(&a, &b, &of_a, &of_b))
+    },
+}

@@ -1,0 +1,141 @@
+//! Reductions made of reductions.
+
+use super::{Axes, WIDE_SUM, all, apply, max, min, sum};
+use crate::array::{Array, DType};
+use crate::error::Result;
+use crate::ops::{astype, cumprod, multiply, reshape, sqrt, square, subtract, transpose_axes};
+
+/// The mean over axes; integers become `float32`. The mean of nothing is NaN.
+///
+/// ```
+/// let x = wootz::Array::new([[1, 2], [3, 4]])?;
+/// assert_eq!(wootz::mean(&x, 0, false)?.to_vec::<f32>()?, [2.0, 3.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn mean(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
+    let x = astype(x, x.dtype().to_float())?;
+    scaled_sum("mean", &x, &axes.into(), keepdims, 0)
+}
+
+/// The variance over axes, with divisor `n - ddof`; integers become `float32`.
+///
+/// ```
+/// let x = wootz::Array::new([1.0f32, 2.0, 4.0, 5.0])?;
+/// assert_eq!(wootz::var(&x, (), false, 0)?.item::<f32>()?, 2.5);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn var(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Result<Array> {
+    let x = astype(x, x.dtype().to_float())?;
+    let axes = axes.into();
+    let deviation = subtract(&x, scaled_sum("var", &x, &axes, true, 0)?)?;
+    scaled_sum("var", &square(deviation)?, &axes, keepdims, ddof)
+}
+
+/// The standard deviation over axes: the root of [`var`].
+///
+/// ```
+/// let x = wootz::Array::new([1.0f32, 3.0])?;
+/// assert_eq!(wootz::std(&x, (), false, 0)?.item::<f32>()?, 1.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn std(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Result<Array> {
+    sqrt(var(x, axes, keepdims, ddof)?)
+}
+
+/// How many elements over axes are not zero, as `int32`.
+///
+/// ```
+/// let x = wootz::Array::new([[1, 0], [3, 4]])?;
+/// assert_eq!(wootz::count_nonzero(&x, 1, false)?.to_vec::<i32>()?, [1, 2]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn count_nonzero(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
+    astype(&sum(&astype(x, DType::Bool)?, axes, keepdims)?, DType::I32)
+}
+
+/// The smallest and the largest element over axes.
+///
+/// ```
+/// let x = wootz::Array::new([3, 1, 2])?;
+/// let (low, high) = wootz::minmax(&x, (), false)?;
+/// assert_eq!((low.item::<i32>()?, high.item::<i32>()?), (1, 3));
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn minmax(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<(Array, Array)> {
+    let axes = axes.into();
+    Ok((min(x, axes.clone(), keepdims)?, max(x, axes, keepdims)?))
+}
+
+/// Whether two arrays have the same shape and equal elements; with `equal_nan`, NaN equals NaN.
+///
+/// ```
+/// let x = wootz::Array::new([1, 2])?;
+/// assert!(wootz::array_equal(&x, &x, false)?.item::<bool>()?);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> Result<Array> {
+    if a.shape() != b.shape() {
+        return Array::scalar(false, DType::Bool);
+    }
+    let mut same = crate::ops::equal(a, b)?;
+    if equal_nan {
+        let both = crate::ops::logical_and(crate::ops::isnan(a)?, crate::ops::isnan(b)?)?;
+        same = crate::ops::logical_or(same, both)?;
+    }
+    all(&same, (), false)
+}
+
+impl Array {
+    /// See [`mean`].
+    pub fn mean(&self, axes: impl Into<Axes>) -> Result<Array> {
+        mean(self, axes, false)
+    }
+
+    /// See [`mean`]. The reduced axes stay, with length 1.
+    pub fn mean_keepdims(&self, axes: impl Into<Axes>) -> Result<Array> {
+        mean(self, axes, true)
+    }
+
+    /// See [`var`], with divisor `n`.
+    pub fn var(&self, axes: impl Into<Axes>) -> Result<Array> {
+        var(self, axes, false, 0)
+    }
+
+    /// See [`std`](std()), with divisor `n`.
+    pub fn std(&self, axes: impl Into<Axes>) -> Result<Array> {
+        std(self, axes, false, 0)
+    }
+}
+
+/// The sum over axes divided by `n - ddof`, in single precision at least until the end.
+fn scaled_sum(
+    name: &'static str,
+    x: &Array,
+    axes: &Axes,
+    keepdims: bool,
+    ddof: usize,
+) -> Result<Array> {
+    let count: usize =
+        axes.normalize(name, x.rank())?.iter().map(|&axis| x.shape()[axis]).product();
+    let total = apply(&WIDE_SUM, x, axes, keepdims)?;
+    astype(&multiply(&total, 1.0 / count.saturating_sub(ddof) as f64)?, x.dtype())
+}
+
+/// For each element the product of all others over `axes`: products of those before and after it,
+/// so that zeros need no division.
+pub(super) fn others_product(x: &Array, axes: &[usize]) -> Result<Array> {
+    let mut order: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
+    let kept = order.len();
+    order.extend(axes);
+    let signed: Vec<i64> = order.iter().map(|&axis| axis as i64).collect();
+    let moved = transpose_axes(x, &signed)?;
+    let mut rows: Vec<usize> = moved.shape()[..kept].to_vec();
+    rows.push(moved.shape()[kept..].iter().product());
+    let rows = reshape(&moved, &rows)?;
+    let others = multiply(cumprod(&rows, -1, false, false)?, cumprod(&rows, -1, true, false)?)?;
+    let mut inverse = vec![0; x.rank()];
+    for (to, &from) in order.iter().enumerate() {
+        inverse[from] = to as i64;
+    }
+    transpose_axes(&reshape(&others, moved.shape())?, &inverse)
+}

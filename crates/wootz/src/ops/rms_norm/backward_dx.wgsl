@@ -1,0 +1,26 @@
+// One workgroup per row: s = Σ dy·w·x, then dx = r·(dy·w − x·s·r²/D).
+struct Params {
+    rows: u32, columns: u32,
+    x_offset: u32, weight_offset: u32, dy_offset: u32, r_offset: u32,
+}
+var<immediate> p: Params;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+    let row = wid.x + wid.y * groups.x;
+    if (row >= p.rows) { return; }
+    let base = row * p.columns;
+    var products = 0.0;
+    for (var column = lid; column < p.columns; column += WIDTH) {
+        let term = dy(p.dy_offset + base + column) * weight(p.weight_offset + column);
+        products += term * x(p.x_offset + base + column);
+    }
+    let sum = group_sum(vec2<f32>(products, 0.0), lid).x;
+    let factor = r(p.r_offset + row);
+    let slope = sum * factor * factor / f32(p.columns);
+    for (var column = lid; column < p.columns; column += WIDTH) {
+        let term = dy(p.dy_offset + base + column) * weight(p.weight_offset + column);
+        out_set(base + column, factor * (term - x(p.x_offset + base + column) * slope));
+    }
+}

@@ -1,0 +1,446 @@
+//! Root-mean-square normalisation on the CPU. A thread takes whole rows; between its passes a row
+//! stays in the cache. Rows are worked on in pieces that fit the stack, widened if they are narrow,
+//! so nothing is allocated.
+
+use std::ops::Range;
+
+use half::{bf16, f16};
+
+use super::blocks_of;
+use crate::array::DType;
+use crate::cpu::simd::rows::{Float, Lanes};
+use crate::cpu::tile::Storage;
+use crate::cpu::{CpuCall, threads};
+use crate::error::{Error, Result};
+
+/// Elements of a piece; a multiple of the lanes, as their order wants it.
+const PIECE: usize = 512;
+/// Elements a thread takes at a time, at least one row.
+const CHUNK: usize = 16 * 1024;
+
+/// Runs a kernel for the dtype of the call's first input.
+macro_rules! for_dtype {
+    ($call:expr, $kernel:ident, $($argument:expr),*) => {
+        match $call.meta(0).dtype {
+            DType::F32 => $kernel::<f32>($call, $($argument),*),
+            DType::F64 => $kernel::<f64>($call, $($argument),*),
+            DType::F16 => $kernel::<f16>($call, $($argument),*),
+            DType::BF16 => $kernel::<bf16>($call, $($argument),*),
+            other => Err(Error::dtype("rms_norm", "x", "a floating-point type", other)),
+        }
+    };
+}
+
+pub(super) fn forward(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> Result<()> {
+    for_dtype!(call, forward_as, eps, weighted)
+}
+
+pub(super) fn inverse(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
+    for_dtype!(call, inverse_as, eps)
+}
+
+pub(super) fn backward_dx(call: &mut CpuCall<'_>, weighted: bool) -> Result<()> {
+    for_dtype!(call, backward_dx_as, weighted)
+}
+
+pub(super) fn backward_dw(call: &mut CpuCall<'_>) -> Result<()> {
+    for_dtype!(call, backward_dw_as,)
+}
+
+pub(super) fn backward(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
+    for_dtype!(call, backward_as, eps)
+}
+
+/// Elements that are computed in one of the float types.
+trait Element: Storage<Wide: Float> + Send + Sync {}
+impl<T: Storage<Wide: Float> + Send + Sync> Element for T {}
+
+fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> Result<()> {
+    let columns = columns_of(call);
+    let x = own_input::<T>(call, 0)?;
+    let weight = if weighted { Some(call.input::<T>(1)?) } else { None };
+    let rows_per_chunk = (CHUNK / columns).max(1);
+    threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
+        for (row, y) in y.chunks_mut(columns).enumerate() {
+            let x = row_of(x, chunk * rows_per_chunk + row, columns);
+            pulp::Arch::new().dispatch(Forward { x, weight, y, eps });
+        }
+    });
+    Ok(())
+}
+
+/// One row of the result. Without `x` the row is in `y`.
+struct Forward<'a, T> {
+    x: Option<&'a [T]>,
+    weight: Option<&'a [T]>,
+    y: &'a mut [T],
+    eps: f32,
+}
+
+impl<T: Element> pulp::WithSimd for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Forward { x, weight, y, eps } = self;
+        let columns = y.len();
+        let mut x_tile = [T::Wide::ZERO; PIECE];
+        let mut squares = Lanes::zero();
+        for piece in pieces(columns) {
+            let x = widened(&x.unwrap_or(y)[piece], &mut x_tile);
+            squares.add_products(x, x);
+        }
+        let r = inverse_root(squares, columns, eps);
+        let mut w_tile = [T::Wide::ONE; PIECE];
+        let mut tile = [T::Wide::ZERO; PIECE];
+        for piece in pieces(columns) {
+            let x = taken(x, y, piece.clone(), &mut x_tile);
+            let y = &mut y[piece.clone()];
+            let w = match weight {
+                Some(weight) => widened(&weight[piece], &mut w_tile),
+                None => &w_tile[..],
+            };
+            match as_wide::<T>(y) {
+                Some(y) => {
+                    for ((y, &x), &w) in y.iter_mut().zip(x).zip(w) {
+                        *y = x * r * w;
+                    }
+                }
+                None => {
+                    // The normalised value is rounded before the weight comes in, as in MLX.
+                    let tile = &mut tile[..y.len()];
+                    for (value, &x) in tile.iter_mut().zip(x) {
+                        *value = x * r;
+                    }
+                    T::narrow_slice(tile, y);
+                    if weight.is_some() {
+                        T::widen_slice(y, tile);
+                        for (value, &w) in tile.iter_mut().zip(w) {
+                            *value = *value * w;
+                        }
+                        T::narrow_slice(tile, y);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn inverse_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
+    let columns = columns_of(call);
+    let x = call.input::<T>(0)?;
+    let rows_per_chunk = (CHUNK / columns).max(1);
+    threads::chunks_mut(call.output::<T::Wide>(0)?, rows_per_chunk, |chunk, r| {
+        for (row, r) in r.iter_mut().enumerate() {
+            let start = (chunk * rows_per_chunk + row) * columns;
+            *r = pulp::Arch::new().dispatch(Inverse { x: &x[start..start + columns], eps });
+        }
+    });
+    Ok(())
+}
+
+struct Inverse<'a, T> {
+    x: &'a [T],
+    eps: f32,
+}
+
+impl<T: Element> pulp::WithSimd for Inverse<'_, T> {
+    type Output = T::Wide;
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) -> T::Wide {
+        let mut tile = [T::Wide::ZERO; PIECE];
+        let mut squares = Lanes::zero();
+        for piece in pieces(self.x.len()) {
+            let x = widened(&self.x[piece], &mut tile);
+            squares.add_products(x, x);
+        }
+        inverse_root(squares, self.x.len(), self.eps)
+    }
+}
+
+fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<()> {
+    let columns = columns_of(call);
+    let x = own_input::<T>(call, 0)?;
+    let weight = if weighted { Some(call.input::<T>(1)?) } else { None };
+    let dy = own_input::<T>(call, 1 + weighted as usize)?;
+    let r = call.input::<T::Wide>(2 + weighted as usize)?;
+    let rows_per_chunk = (CHUNK / columns).max(1);
+    threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
+        for (row, dx) in dx.chunks_mut(columns).enumerate() {
+            let row = chunk * rows_per_chunk + row;
+            let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
+            let scale = Scale::Given(r[row]);
+            pulp::Arch::new().dispatch(Backward { x, weight, dy, scale, dx, dw: None });
+        }
+    });
+    Ok(())
+}
+
+fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
+    let columns = columns_of(call);
+    let (x, weight, dy) = (own_input::<T>(call, 0)?, call.input::<T>(1)?, own_input::<T>(call, 2)?);
+    let rows = call.meta(0).size() / columns;
+    let (blocks, rows_per_block) = blocks_of(rows, false);
+    let (dx, dw, partials) = outputs_and_scratch::<T>(call, blocks * columns)?;
+    threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
+        partial.fill(T::Wide::ZERO);
+        for (row, dx) in dx.chunks_mut(columns).enumerate() {
+            let row = block * rows_per_block + row;
+            let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
+            let (weight, scale) = (Some(weight), Scale::From(eps));
+            let dw = Some(&mut partial[..]);
+            pulp::Arch::new().dispatch(Backward { x, weight, dy, scale, dx, dw });
+        }
+    });
+    add_partials(partials, dw);
+    Ok(())
+}
+
+/// Where a row's `r` comes from.
+enum Scale<W> {
+    Given(W),
+    From(f32),
+}
+
+/// One row of the gradient. An input without memory of its own is in `dx`.
+struct Backward<'a, T: Storage> {
+    x: Option<&'a [T]>,
+    weight: Option<&'a [T]>,
+    dy: Option<&'a [T]>,
+    scale: Scale<T::Wide>,
+    dx: &'a mut [T],
+    /// The weight's gradient so far.
+    dw: Option<&'a mut [T::Wide]>,
+}
+
+impl<T: Element> pulp::WithSimd for Backward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Backward { x, weight, dy, scale, dx, mut dw } = self;
+        let columns = dx.len();
+        let mut x_tile = [T::Wide::ZERO; PIECE];
+        let mut dy_tile = [T::Wide::ZERO; PIECE];
+        let mut w_tile = [T::Wide::ONE; PIECE];
+        let (mut products, mut squares) = (Lanes::zero(), Lanes::zero());
+        for piece in pieces(columns) {
+            let x = widened(&x.unwrap_or(dx)[piece.clone()], &mut x_tile);
+            let dy = widened(&dy.unwrap_or(dx)[piece.clone()], &mut dy_tile);
+            match weight {
+                Some(weight) => {
+                    let w = widened(&weight[piece], &mut w_tile);
+                    products.add_products3(dy, w, x);
+                }
+                None => products.add_products(dy, x),
+            }
+            if let Scale::From(_) = scale {
+                squares.add_products(x, x);
+            }
+        }
+        let r = match scale {
+            Scale::Given(r) => r,
+            Scale::From(eps) => inverse_root(squares, columns, eps),
+        };
+        let slope = products.sum() * r * r / T::Wide::from_f64(columns as f64);
+        let mut tile = [T::Wide::ZERO; PIECE];
+        for piece in pieces(columns) {
+            let x = taken(x, dx, piece.clone(), &mut x_tile);
+            let dy = taken(dy, dx, piece.clone(), &mut dy_tile);
+            let w = match weight {
+                Some(weight) => widened(&weight[piece.clone()], &mut w_tile),
+                None => &w_tile[..],
+            };
+            if let Some(dw) = &mut dw {
+                for ((dw, &x), &dy) in dw[piece.clone()].iter_mut().zip(x).zip(dy) {
+                    *dw = *dw + dy * x * r;
+                }
+            }
+            let dx = &mut dx[piece];
+            match as_wide::<T>(dx) {
+                Some(dx) => gradient(x, w, dy, r, slope, dx),
+                None => {
+                    let tile = &mut tile[..dx.len()];
+                    gradient(x, w, dy, r, slope, tile);
+                    T::narrow_slice(tile, dx);
+                }
+            }
+        }
+    }
+}
+
+/// `r·(dy·w − x·slope)`.
+#[inline(always)]
+fn gradient<W: Float>(x: &[W], w: &[W], dy: &[W], r: W, slope: W, dx: &mut [W]) {
+    for (((dx, &x), &w), &dy) in dx.iter_mut().zip(x).zip(w).zip(dy) {
+        *dx = r * (dy * w - x * slope);
+    }
+}
+
+fn backward_dw_as<T: Element>(call: &mut CpuCall<'_>) -> Result<()> {
+    let columns = columns_of(call);
+    let (x, dy, r) = (call.input::<T>(0)?, call.input::<T>(1)?, call.input::<T::Wide>(2)?);
+    let (blocks, rows_per_block) = blocks_of(r.len(), false);
+    let (dw, scratch) = call.output_and_scratch::<T, T::Wide>(0)?;
+    let partials = part_of(scratch, blocks * columns)?;
+    threads::chunks_mut(partials, columns, |block, partial| {
+        partial.fill(T::Wide::ZERO);
+        let first = block * rows_per_block;
+        for row in first..(first + rows_per_block).min(r.len()) {
+            let range = row * columns..(row + 1) * columns;
+            let (x, dy, r) = (&x[range.clone()], &dy[range], r[row]);
+            pulp::Arch::new().dispatch(AddRow { x, dy, r, dw: partial });
+        }
+    });
+    add_partials(partials, dw);
+    Ok(())
+}
+
+/// Adds one row to the weight's gradient.
+struct AddRow<'a, T: Storage> {
+    x: &'a [T],
+    dy: &'a [T],
+    r: T::Wide,
+    dw: &'a mut [T::Wide],
+}
+
+impl<T: Element> pulp::WithSimd for AddRow<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let AddRow { x, dy, r, dw } = self;
+        let mut x_tile = [T::Wide::ZERO; PIECE];
+        let mut dy_tile = [T::Wide::ZERO; PIECE];
+        for piece in pieces(dw.len()) {
+            let x = widened(&x[piece.clone()], &mut x_tile);
+            let dy = widened(&dy[piece.clone()], &mut dy_tile);
+            for ((dw, &x), &dy) in dw[piece].iter_mut().zip(x).zip(dy) {
+                *dw = *dw + dy * x * r;
+            }
+        }
+    }
+}
+
+/// Sums the blocks' gradients of the weight, in the order of the blocks.
+fn add_partials<T: Element>(partials: &[T::Wide], dw: &mut [T]) {
+    let columns = dw.len();
+    threads::chunks_mut(dw, PIECE, |piece, dw| {
+        let start = piece * PIECE;
+        pulp::Arch::new().dispatch(AddPartials { partials, start, columns, dw });
+    });
+}
+
+struct AddPartials<'a, T: Storage> {
+    partials: &'a [T::Wide],
+    start: usize,
+    columns: usize,
+    dw: &'a mut [T],
+}
+
+impl<T: Element> pulp::WithSimd for AddPartials<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let AddPartials { partials, start, columns, dw } = self;
+        let mut tile = [T::Wide::ZERO; PIECE];
+        let sums = &mut tile[..dw.len()];
+        for partial in partials.chunks_exact(columns) {
+            for (sum, &value) in sums.iter_mut().zip(&partial[start..]) {
+                *sum = *sum + value;
+            }
+        }
+        T::narrow_slice(sums, dw);
+    }
+}
+
+/// `1 / √(mean + eps)`.
+#[inline(always)]
+fn inverse_root<W: Float>(squares: Lanes<W>, columns: usize, eps: f32) -> W {
+    let mean = squares.sum() / W::from_f64(columns as f64);
+    W::ONE / (mean + W::from_f64(eps as f64)).sqrt()
+}
+
+/// The pieces of a row.
+#[inline(always)]
+fn pieces(columns: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..columns).step_by(PIECE).map(move |start| start..(start + PIECE).min(columns))
+}
+
+/// A piece in the type it is computed in: where it lies, or widened into the tile.
+#[inline(always)]
+fn widened<'a, T: Element>(piece: &'a [T], tile: &'a mut [T::Wide]) -> &'a [T::Wide] {
+    if size_of::<T>() == size_of::<T::Wide>() {
+        return bytemuck::cast_slice(piece);
+    }
+    let tile = &mut tile[..piece.len()];
+    T::widen_slice(piece, tile);
+    tile
+}
+
+/// As [`widened`], but a piece of the output is copied, because it is about to be written.
+#[inline(always)]
+fn taken<'a, T: Element>(
+    own: Option<&'a [T]>,
+    output: &[T],
+    piece: Range<usize>,
+    tile: &'a mut [T::Wide],
+) -> &'a [T::Wide] {
+    match own {
+        Some(row) => widened(&row[piece], tile),
+        None => {
+            let tile = &mut tile[..piece.len()];
+            T::widen_slice(&output[piece], tile);
+            tile
+        }
+    }
+}
+
+/// Output in the type it is computed in, if it is stored so.
+#[inline(always)]
+fn as_wide<T: Element>(piece: &mut [T]) -> Option<&mut [T::Wide]> {
+    (size_of::<T>() == size_of::<T::Wide>()).then(|| bytemuck::cast_slice_mut(piece))
+}
+
+/// An input's elements, or `None` if they are in an output.
+fn own_input<'a, T: Element>(call: &CpuCall<'a>, input: usize) -> Result<Option<&'a [T]>> {
+    if call.aliased(input) { Ok(None) } else { call.input::<T>(input).map(Some) }
+}
+
+fn row_of<T>(x: Option<&[T]>, row: usize, columns: usize) -> Option<&[T]> {
+    x.map(|x| &x[row * columns..(row + 1) * columns])
+}
+
+/// The length of the rows; kernels do not run on arrays without columns.
+fn columns_of(call: &CpuCall<'_>) -> usize {
+    call.meta(0).shape().last().copied().unwrap_or(1).max(1)
+}
+
+/// Both outputs of the call, and `wanted` elements of its scratch memory.
+fn outputs_and_scratch<'c, T: Element>(
+    call: &'c mut CpuCall<'_>,
+    wanted: usize,
+) -> Result<(&'c mut [T], &'c mut [T], &'c mut [T::Wide])> {
+    let op = call.op.name();
+    let misaligned = |error| Error::argument(op, "outputs", "aligned memory", error);
+    let [dx, dw] = &mut call.outputs[..] else {
+        return Err(Error::argument(op, "outputs", "two arrays", "others"));
+    };
+    let whole = call.scratch.len() - call.scratch.len() % size_of::<T::Wide>();
+    let scratch = bytemuck::try_cast_slice_mut(&mut call.scratch[..whole]).map_err(misaligned)?;
+    Ok((
+        bytemuck::try_cast_slice_mut(dx.bytes).map_err(misaligned)?,
+        bytemuck::try_cast_slice_mut(dw.bytes).map_err(misaligned)?,
+        part_of(scratch, wanted)?,
+    ))
+}
+
+/// The first `wanted` elements of scratch memory.
+fn part_of<W>(scratch: &mut [W], wanted: usize) -> Result<&mut [W]> {
+    let length = scratch.len();
+    scratch.get_mut(..wanted).ok_or_else(|| {
+        Error::argument("rms_norm", "workspace", format!("{wanted} elements"), length)
+    })
+}

@@ -1,0 +1,19 @@
+// What the row kernels share: a sum over the workgroup, by halves.
+const WIDTH = 256u;
+var<workgroup> partial: array<vec2<f32>, WIDTH>;
+
+fn group_sum(value: vec2<f32>, lid: u32) -> vec2<f32> {
+    // The last sum may still be being read.
+    workgroupBarrier();
+    partial[lid] = value;
+    workgroupBarrier();
+    for (var half = WIDTH / 2u; half > 0u; half = half / 2u) {
+        if (lid < half) { partial[lid] += partial[lid + half]; }
+        workgroupBarrier();
+    }
+    return partial[0];
+}
+
+fn inverse_root(squares: f32, columns: u32, eps: u32) -> f32 {
+    return inverseSqrt(squares / f32(columns) + bitcast<f32>(eps));
+}

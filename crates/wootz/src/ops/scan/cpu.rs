@@ -1,0 +1,114 @@
+//! Scans on the CPU: element after element along the axis, for many lines side by side where these
+//! are neighbours in memory.
+
+use std::marker::PhantomData;
+
+use bytemuck::Pod;
+
+use super::{Scan, Start, around};
+use crate::array::DType;
+use crate::cpu::tile::{Storage, with_types};
+use crate::cpu::{CpuCall, threads};
+use crate::error::Result;
+use crate::ops::reduce::fold::Fold;
+
+/// Elements that are worth handing to another thread.
+const TASK: usize = 32 * 1024;
+
+/// Runs a scan.
+pub(super) fn run<K>(call: &mut CpuCall<'_>, scan: &Scan) -> Result<()>
+where
+    K: Fold<u32, Acc = u32>
+        + Fold<u64, Acc = u64>
+        + Fold<i32, Acc = i32>
+        + Fold<i64, Acc = i64>
+        + Fold<f32, Acc = f32>
+        + Fold<f64, Acc = f64>,
+{
+    use half::{bf16, f16};
+    macro_rules! body {
+        ($narrow:ty, $wide:ty) => {
+            lines::<$narrow, K>(call, scan)
+        };
+    }
+    with_types!(call.meta(0).dtype, body)
+}
+
+fn lines<T, K>(call: &mut CpuCall<'_>, scan: &Scan) -> Result<()>
+where
+    T: Storage + Send + Sync,
+    K: Fold<T::Wide, Acc = T::Wide>,
+{
+    let x = call.input::<T>(0)?;
+    let meta = call.meta(0);
+    let (_, length, inner) = around(meta.shape(), scan.axis);
+    let first = edge(meta.dtype, scan.row.start).unwrap_or(T::narrow(K::IDENTITY));
+    let slab = length * inner;
+    if slab == 0 {
+        return Ok(());
+    }
+    let chunk = slab * (TASK / slab).max(1);
+    threads::chunks_mut(call.output::<T>(0)?, chunk, |index, out| {
+        let x = &x[index * chunk..][..out.len()];
+        for (x, out) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)) {
+            pulp::Arch::new().dispatch(Line::<T, K> {
+                x,
+                out,
+                inner,
+                reverse: scan.reverse,
+                inclusive: scan.inclusive,
+                first,
+                kind: PhantomData,
+            });
+        }
+    });
+    Ok(())
+}
+
+/// All lines that share the axes before the scanned one.
+struct Line<'a, T, K> {
+    x: &'a [T],
+    out: &'a mut [T],
+    inner: usize,
+    reverse: bool,
+    inclusive: bool,
+    first: T,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<T: Storage, K: Fold<T::Wide, Acc = T::Wide>> pulp::WithSimd for Line<'_, T, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Line { x, out, inner, reverse, inclusive, first, .. } = self;
+        let length = x.len() / inner;
+        let mut running = vec![K::IDENTITY; inner];
+        for step in 0..length {
+            let at = if reverse { length - 1 - step } else { step } * inner;
+            let (x, out) = (&x[at..at + inner], &mut out[at..at + inner]);
+            for j in 0..inner {
+                let next = K::combine(running[j], K::map(x[j].widen()));
+                let shown = if inclusive { next } else { running[j] };
+                out[j] = T::narrow(shown);
+                running[j] = next;
+            }
+            if step == 0 && !inclusive {
+                out.fill(first);
+            }
+        }
+    }
+}
+
+/// The limits of types whose widened limits do not fit them.
+fn edge<T: Pod>(dtype: DType, start: Start) -> Option<T> {
+    let bytes: &[u8] = match (dtype, start) {
+        (DType::Bool, Start::Highest) => &[1],
+        (DType::I8, Start::Lowest) => &[0x80],
+        (DType::I8, Start::Highest) => &[0x7f],
+        (DType::I16, Start::Lowest) => &[0x00, 0x80],
+        (DType::I16, Start::Highest) => &[0xff, 0x7f],
+        _ => return None,
+    };
+    bytemuck::try_pod_read_unaligned(bytes).ok()
+}
