@@ -14,12 +14,12 @@
 
 use std::cell::RefCell;
 
-use crate::array::{Arg, Array, DType, Scalar, broadcast_shapes, normalize_axis};
+use crate::array::{Arg, Array, DType, Scalar, Shape, broadcast_shapes, normalize_axis};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ops::{
-    self, add, astype, divide, erfinv, log, maximum, minimum, multiply, negative, random_bits,
-    subtract,
+    self, add, astype, divide, erfinv, expand_dims, log, maximum, minimum, multiply, negative,
+    random_bits, reshape, subtract,
 };
 
 /// The key of a seed: `uint32` of shape `[2]`.
@@ -218,6 +218,74 @@ pub fn randint(
     let device = numbers.device();
     let last = subtract(in_dtype(high, dtype, device)?, 1)?;
     maximum(minimum(integers, last)?, in_dtype(low, dtype, device)?)
+}
+
+/// How many samples [`categorical`] draws.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Samples<'a> {
+    /// One for each row of logits.
+    One,
+    /// So many for each row, along a new last axis.
+    Many(usize),
+    /// The result has this shape; the shape of the rows broadcasts to it.
+    Shape(&'a [usize]),
+}
+
+/// Indices (`uint32`) drawn with the probabilities `softmax(logits)` along `axis`.
+///
+/// ```
+/// use wootz::{Array, random, random::Samples};
+/// let logits = Array::new([0.0f32, 100.0, 0.0])?;
+/// let x = random::categorical(&logits, -1, Samples::Many(3), Some(&random::key(0)?))?;
+/// assert_eq!(x.to_vec::<u32>()?, [1, 1, 1]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn categorical(
+    logits: &Array,
+    axis: i64,
+    samples: Samples<'_>,
+    key: Option<&Array>,
+) -> Result<Array> {
+    let axis = normalize_axis("categorical", axis, logits.rank())?;
+    let mut shape = Shape::from_slice(logits.shape());
+    let length = shape.remove(axis);
+    let logits = match samples {
+        Samples::One => logits.clone(),
+        Samples::Many(count) => {
+            shape.push(count);
+            expand_dims(logits, -1)?
+        }
+        Samples::Shape(wanted) => {
+            check_shape("categorical", wanted, &shape)?;
+            shape = Shape::from_slice(wanted);
+            logits.clone()
+        }
+    };
+    if length == 0 || shape.contains(&0) {
+        return Err(Error::NoIdentity {
+            op: "categorical",
+            shape: format!("{:?}", logits.shape()),
+        });
+    }
+    if logits.size() == length && !shape.is_empty() {
+        return by_inverse_cdf(&reshape(&logits, &[length])?, &shape, key);
+    }
+    // The largest of logits plus Gumbel noise has the wanted distribution.
+    let place = axis + shape.len() + 1 - logits.rank();
+    shape.insert(place, length);
+    let noise = gumbel(&shape, DType::F32, key)?;
+    ops::argmax(&add(noise, &logits)?, place as i64, false)
+}
+
+/// Where uniform numbers fall in the running sum of the probabilities.
+fn by_inverse_cdf(logits: &Array, shape: &[usize], key: Option<&Array>) -> Result<Array> {
+    let logits = astype(logits, DType::F32)?;
+    let weights = ops::exp(subtract(&logits, logits.max(())?)?)?;
+    let sums = ops::cumsum(&weights, 0, false, false)?;
+    let total = weights.sum(())?;
+    let numbers = multiply(uniform(0.0, 1.0, shape, DType::F32, key)?, total)?;
+    let places = ops::searchsorted(&sums, &numbers, ops::Side::Right)?;
+    subtract(places, 1)
 }
 
 /// Numbers with the standard Gumbel distribution.
