@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check;
+mod conformance;
 mod docs;
 mod driver;
 mod goldens;
@@ -30,6 +31,8 @@ enum Command {
     Docs,
     /// Records expected values from MLX into goldens/
     Goldens(goldens::Options),
+    /// Runs a folder of cases recorded from MLX
+    Conformance(conformance::Options),
     /// Measures wootz beside its peers and the machine's limits
     Bench(bench::Options),
 }
@@ -41,6 +44,7 @@ fn main() -> std::process::ExitCode {
         Command::Tidy => tidy::run(),
         Command::Docs => docs::update(),
         Command::Goldens(options) => goldens::run(&options),
+        Command::Conformance(options) => conformance::run(&options),
         Command::Bench(options) => bench::run(&options),
     };
     // The message alone: where in this program it arose helps nobody.

@@ -37,6 +37,9 @@ struct Arguments {
     /// Corrupts expectations of passing cases and checks that each is noticed
     #[arg(long)]
     self_test: bool,
+    /// Writes the failures as lines of a list of known ones
+    #[arg(long)]
+    write_failures: Option<PathBuf>,
     /// Writes a sample of the cases to a folder
     #[arg(long)]
     make_sample: Option<PathBuf>,
@@ -77,6 +80,11 @@ fn run(arguments: &Arguments) -> Result<()> {
     print!("{}", report.text(arguments.all, arguments.reasons));
     if let Some(path) = &arguments.json {
         std::fs::write(path, serde_json::to_vec_pretty(&report.json())?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if let Some(path) = &arguments.write_failures {
+        let kind = if device.is_gpu() { "gpu" } else { "cpu" };
+        std::fs::write(path, conformance::Known::lines(&report, kind))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     report.require(&arguments.require)

@@ -59,7 +59,8 @@ fn features(case: &Case, tensors: &Tensors) -> Vec<String> {
     for (name, value) in &case.inputs {
         let (view, kind) = (&value["view"][0][0], &value["type"]);
         features.push(format!("{name} {view} {kind}"));
-        for tensor in value.as_str().or(value["t"].as_str()).and_then(|name| tensors.get(name)) {
+        let tensor = value.as_str().or(value["t"].as_str()).and_then(|name| tensors.get(name));
+        if let Some(tensor) = tensor {
             features.push(tensor.kind.name().to_string());
         }
     }

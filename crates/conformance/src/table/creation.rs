@@ -70,6 +70,8 @@ rows! {
         c.ignore("m");
         one(wootz::tri(n, m, c.int("k")?, c.dtype_opt("dtype")?.unwrap_or(DType::F32)))
     },
+    "tril" => |c| one(wootz::tril(&c.array("x")?, c.int("k")?)),
+    "triu" => |c| one(wootz::triu(&c.array("x")?, c.int("k")?)),
     "zeros" => |c| one(wootz::full(&c.shape("shape")?, 0, c.dtype("dtype")?)),
     "zeros_like" => |c| {
         let a = c.array("a")?;

@@ -3,9 +3,12 @@
 
 mod creation;
 mod elementwise;
+mod indexing;
 mod movement;
 mod product;
+mod random;
 mod reduce;
+mod sort;
 
 use wootz::Array;
 
@@ -14,8 +17,16 @@ use crate::call::{Call, Outcome};
 /// Calls one operation with a case's arguments.
 pub type Row = fn(&Call<'_>) -> Outcome;
 
-const FAMILIES: &[fn(&str) -> Option<Row>] =
-    &[creation::row, elementwise::row, movement::row, product::row, reduce::row];
+const FAMILIES: &[fn(&str) -> Option<Row>] = &[
+    creation::row,
+    elementwise::row,
+    indexing::row,
+    movement::row,
+    product::row,
+    random::row,
+    reduce::row,
+    sort::row,
+];
 
 /// The row of an operation.
 pub fn find(op: &str) -> Option<Row> {

@@ -1,0 +1,70 @@
+//! Random numbers, always with a key.
+
+use wootz::{Arg, Scalar, random};
+
+use super::{one, rows};
+use crate::call::{Call, Refusal, sayable};
+
+rows! {
+    "random.bernoulli" => |c| {
+        let p = c.arg("p")?;
+        let shape = match (&p, c.has("shape")) {
+            (Arg::Array(p), false) => p.shape().to_vec(),
+            (Arg::Scalar(_), false) => Vec::new(),
+            (_, true) => c.shape("shape")?,
+        };
+        c.ignore("shape");
+        one(random::bernoulli(p, &shape, Some(&c.array("key")?)))
+    },
+    "random.gumbel" => |c| {
+        one(random::gumbel(&c.shape("shape")?, c.dtype("dtype")?, Some(&c.array("key")?)))
+    },
+    "random.key" => |c| one(random::key(c.int("seed")? as u64)),
+    "random.laplace" => |c| one(random::laplace(
+        &c.shape("shape")?,
+        c.dtype("dtype")?,
+        c.float("loc")?,
+        c.float("scale")?,
+        Some(&c.array("key")?),
+    )),
+    "random.normal" => |c| one(random::normal(
+        &c.shape("shape")?,
+        c.dtype("dtype")?,
+        given(c, "loc", 0.0)?,
+        given(c, "scale", 1.0)?,
+        Some(&c.array("key")?),
+    )),
+    "random.permutation" => |c| {
+        let (axis, key) = (c.int("axis")?, c.array("key")?);
+        one(match c.arg("x")? {
+            Arg::Array(x) => random::shuffle(&x, axis, Some(&key)),
+            Arg::Scalar(n) => random::permutation(sayable("x", n.as_i64())?, Some(&key)),
+        })
+    },
+    "random.randint" => |c| one(random::randint(
+        c.arg("low")?,
+        c.arg("high")?,
+        &c.shape("shape")?,
+        c.dtype("dtype")?,
+        Some(&c.array("key")?),
+    )),
+    "random.split" => |c| one(random::split(&c.array("key")?, c.size("num")?)),
+    "random.truncated_normal" => |c| one(random::truncated_normal(
+        c.arg("lower")?,
+        c.arg("upper")?,
+        &c.shape("shape")?,
+        c.dtype("dtype")?,
+        Some(&c.array("key")?),
+    )),
+    "random.uniform" => |c| one(random::uniform(
+        given(c, "low", 0.0)?,
+        given(c, "high", 1.0)?,
+        &c.shape("shape")?,
+        c.dtype("dtype")?,
+        Some(&c.array("key")?),
+    )),
+}
+
+fn given(c: &Call<'_>, name: &str, otherwise: f64) -> Result<Arg, Refusal> {
+    Ok(c.arg_opt(name)?.unwrap_or(Arg::Scalar(Scalar::Float(otherwise))))
+}
