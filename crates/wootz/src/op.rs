@@ -149,8 +149,11 @@ pub struct Case {
     pub gradient: Gradient,
 }
 
+/// A function of arrays.
+type ArrayFn = dyn Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync;
+
 /// A case's function of its arguments.
-pub struct CaseCall(pub Box<dyn Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync>);
+pub struct CaseCall(pub Box<ArrayFn>);
 
 impl Debug for CaseCall {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

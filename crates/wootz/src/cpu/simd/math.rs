@@ -76,7 +76,7 @@ pub(crate) fn log1p(x: f32) -> f32 {
     let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
     let y = if x < -1.0 { f32::NAN } else { y };
     // Also keeps the sign of a zero.
-    if x == 0.0 || !(x < f32::INFINITY) { x } else { y }
+    if x == 0.0 || x == f32::INFINITY || x.is_nan() { x } else { y }
 }
 
 /// log(exp(a) + exp(b)), without overflow.
@@ -263,7 +263,7 @@ pub(crate) fn arcsinh(x: f32) -> f32 {
     let a = x.abs() as f64;
     let y = log1p_64(a + a * a / (1.0 + (a * a + 1.0).sqrt())) as f32;
     // Infinity and NaN pass, and so do zeros and subnormals.
-    let keep = !(x.abs() < f32::INFINITY) || x.abs() < 1e-30;
+    let keep = x.is_nan() || x.abs() == f32::INFINITY || x.abs() < 1e-30;
     if keep { x } else { y.copysign(x) }
 }
 

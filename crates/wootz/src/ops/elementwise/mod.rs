@@ -54,8 +54,6 @@ pub(crate) enum Vjp {
     Rule(fn(inputs: &[Array], output: &Array, gradient: &Array) -> Result<Vec<Array>>),
     /// Piecewise constant.
     Zero,
-    /// Not differentiable, because ….
-    None(&'static str),
 }
 
 /// What a row does with the dtypes of its inputs.
@@ -149,7 +147,6 @@ impl Op for RowOp {
         let rule = match self.0.vjp {
             Vjp::Rule(rule) => rule,
             Vjp::Zero => return Ok(vec![None; inputs.len()]),
-            Vjp::None(reason) => return Err(Error::NotDifferentiable { op: self.name(), reason }),
         };
         let [Some(gradient)] = cotangents else { return Ok(vec![None; inputs.len()]) };
         let gradients = rule(inputs, &outputs[0], gradient)?;
@@ -258,7 +255,6 @@ fn row_entry(row: &'static Row) -> Entry {
         let gradient = match row.vjp {
             Vjp::Rule(_) => Gradient::Checked,
             Vjp::Zero => Gradient::Zero,
-            Vjp::None(_) => Gradient::None,
         };
         let case = Case::new(format!("{shapes:?}"), shapes, move |inputs| {
             let inputs: Vec<&Array> = inputs.iter().collect();

@@ -30,7 +30,7 @@ pub(super) fn entries() -> Vec<Entry> {
         name: "index",
         cases: vec![
             case("basic", &[&[4, 5, 6]], |x| x[0].index((1, NewAxis, .., (..).step(-2)))),
-            case("ellipsis", &[&[4, 5, 6]], |x| x[0].index((Ellipsis, 1..-1))),
+            case("ellipsis", &[&[4, 5, 6]], |x| x[0].index((Ellipsis, ..-1))),
             arrays("adjacent", |x| x[0].index((.., &x[1], &x[2]))),
             arrays("separated", |x| x[0].index((&x[1], 1..3, &x[2]))),
             arrays("with an integer", |x| x[0].index((&x[1], 2, NewAxis))),

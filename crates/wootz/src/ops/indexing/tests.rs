@@ -113,15 +113,15 @@ fn take_moves_every_dtype_with_every_index_dtype() {
 fn take_flattens_and_takes_nothing() -> Result<()> {
     for device in devices() {
         let x = iota(&[2, 3], &device);
-        let flat = take(&x, &ints(&[5, -6], &[2], &device), None)?;
+        let flat = take(&x, ints(&[5, -6], &[2], &device), None)?;
         assert_eq!(flat.to_vec::<i32>()?, [5, 0]);
-        assert_eq!(take(&x, &ints(&[], &[0], &device), Some(0))?.shape(), [0, 3]);
-        assert_eq!(take(&x, &ints(&[], &[0], &device), Some(0))?.to_vec::<i32>()?, []);
+        assert_eq!(take(&x, ints(&[], &[0], &device), Some(0))?.shape(), [0, 3]);
+        assert_eq!(take(&x, ints(&[], &[0], &device), Some(0))?.to_vec::<i32>()?, []);
         assert_eq!(take(&x, -2, Some(-1))?.to_vec::<i32>()?, [1, 4]);
         let scalar = floats(&[3.0], &[], &device);
-        assert_eq!(take(&scalar, &ints(&[0, 0], &[2], &device), None)?.to_vec::<f32>()?, [3.0; 2]);
-        assert!(take(&ints(&[], &[0], &device), &ints(&[0], &[1], &device), None).is_err());
-        assert!(take(&scalar, &ints(&[0], &[1], &device), Some(0)).is_err());
+        assert_eq!(take(&scalar, ints(&[0, 0], &[2], &device), None)?.to_vec::<f32>()?, [3.0; 2]);
+        assert!(take(&ints(&[], &[0], &device), ints(&[0], &[1], &device), None).is_err());
+        assert!(take(&scalar, ints(&[0], &[1], &device), Some(0)).is_err());
     }
     Ok(())
 }
@@ -131,7 +131,7 @@ fn indices_out_of_range_are_errors_on_every_device() -> Result<()> {
     for device in devices() {
         let x = iota(&[2, 3], &device);
         for bad in [3, -4, i32::MAX, i32::MIN] {
-            let y = take(&x, &ints(&[0, bad], &[2], &device), Some(1))?;
+            let y = take(&x, ints(&[0, bad], &[2], &device), Some(1))?;
             match y.to_vec::<i32>() {
                 Err(Error::Index { op: "take", argument, got, length: 3 }) => {
                     assert_eq!((argument.as_str(), got), ("indices", bad as i64), "{device}");
@@ -152,7 +152,7 @@ fn indices_out_of_range_are_errors_on_every_device() -> Result<()> {
 fn floats_and_masks_are_no_indices() {
     for device in devices() {
         let x = iota(&[2, 3], &device);
-        let error = take(&x, &floats(&[0.0], &[1], &device), None).err().unwrap();
+        let error = take(&x, floats(&[0.0], &[1], &device), None).err().unwrap();
         assert_eq!(
             error.to_string(),
             "[take] indices: expected dtype an integer type, got float32"

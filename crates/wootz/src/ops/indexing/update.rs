@@ -84,6 +84,7 @@ impl At {
     }
 
     /// The array with values added.
+    #[allow(clippy::should_implement_trait)]
     pub fn add(self, value: impl Into<Arg>) -> Result<Array> {
         let value = value_like(value.into(), &self.x)?;
         self.update(value, Reduce::Add)

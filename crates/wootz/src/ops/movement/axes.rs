@@ -354,7 +354,7 @@ pub fn split(x: &Array, sections: impl Into<Sections>, axis: i64) -> Result<Vec<
     let length = x.shape()[axis];
     let cuts: Vec<usize> = match sections.into() {
         Sections::Equal(parts) => {
-            if parts == 0 || length % parts != 0 {
+            if parts == 0 || !length.is_multiple_of(parts) {
                 let expected = format!("a number of parts that divides {length}");
                 return Err(Error::argument("split", "sections", expected, parts));
             }

@@ -173,7 +173,7 @@ mod gpu {
                     && strides[last] == 1
                     && strides[..last].iter().all(|stride| stride % 2 == 0)
             };
-            if self.shape[last] % 2 != 0 || !fits(&self.from) || !fits(&self.to) {
+            if !self.shape[last].is_multiple_of(2) || !fits(&self.from) || !fits(&self.to) {
                 return false;
             }
             self.size *= 2;

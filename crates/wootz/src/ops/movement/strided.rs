@@ -179,7 +179,7 @@ fn reinterpret(meta: &Meta, dtype: DType) -> Option<Layout> {
         *stride = bytes / to as isize;
     }
     layout.strides[last] = 1;
-    if layout.offset * from % to != 0 {
+    if !(layout.offset * from).is_multiple_of(to) {
         return None;
     }
     layout.offset = layout.offset * from / to;

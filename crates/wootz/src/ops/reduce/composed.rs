@@ -66,25 +66,6 @@ pub fn minmax(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<(Array
     Ok((min(x, axes.clone(), keepdims)?, max(x, axes, keepdims)?))
 }
 
-/// Whether two arrays have the same shape and equal elements; with `equal_nan`, NaN equals NaN.
-///
-/// ```
-/// let x = wootz::Array::new([1, 2])?;
-/// assert!(wootz::array_equal(&x, &x, false)?.item::<bool>()?);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn array_equal(a: &Array, b: &Array, equal_nan: bool) -> Result<Array> {
-    if a.shape() != b.shape() {
-        return Array::scalar(false, DType::Bool);
-    }
-    let mut same = crate::ops::equal(a, b)?;
-    if equal_nan {
-        let both = crate::ops::logical_and(crate::ops::isnan(a)?, crate::ops::isnan(b)?)?;
-        same = crate::ops::logical_or(same, both)?;
-    }
-    all(&same, (), false)
-}
-
 impl Array {
     /// See [`mean`].
     pub fn mean(&self, axes: impl Into<Axes>) -> Result<Array> {
