@@ -122,6 +122,7 @@ fn continuous_distributions_as_in_mlx() -> Result<()> {
 #[test]
 fn discrete_distributions_are_exact() -> Result<()> {
     for key in keys() {
+        let device = key.device().clone();
         let key = Some(&key);
         let x = randint(0, 100, &[8], DType::I32, key)?.to_vec::<i32>()?;
         assert_eq!(x, [68, 59, 26, 24, 76, 28, 4, 0]);
@@ -137,7 +138,7 @@ fn discrete_distributions_are_exact() -> Result<()> {
         let x = permutation(10, key)?.to_vec::<u32>()?;
         assert_eq!(x, [5, 2, 7, 1, 6, 8, 0, 9, 4, 3]);
         assert_eq!(permutation(0, key)?.shape(), [0]);
-        let x = Array::from_slice_on(&(0..12).collect::<Vec<i32>>(), &[3, 4], device)?;
+        let x = Array::from_slice_on(&(0..12).collect::<Vec<i32>>(), &[3, 4], &device)?;
         let x = shuffle(&x, 1, key)?.to_vec::<i32>()?;
         assert_eq!(x, [2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9]);
     }

@@ -1,6 +1,6 @@
 //! Reductions made of reductions.
 
-use super::{Axes, WIDE_SUM, all, apply, max, min, sum};
+use super::{Axes, WIDE_SUM, apply, max, min, sum};
 use crate::array::{Array, DType};
 use crate::error::Result;
 use crate::ops::{astype, cumprod, multiply, reshape, sqrt, square, subtract, transpose_axes};
