@@ -233,13 +233,13 @@ pub(super) fn expand_windows(
         let mut index = reshape(index, &shape)?;
         if sizes[axis] != 1 {
             // Windows do not wrap around: a start from the end is made one from the front first.
-            let steps: Vec<i64> = (0..sizes[axis] as i64).collect();
+            let steps: Vec<u32> = (0..sizes[axis] as u32).collect();
             let mut steps_shape = vec![1; behind];
             steps_shape[0] = sizes[axis];
             behind -= 1;
             let steps = Array::from_slice_on(&steps, &steps_shape, x.device())?;
             let start = offsets(op, &index, x.shape()[axis], 1, x.size())?;
-            index = add(crate::ops::astype(&start, DType::I64)?, &steps)?;
+            index = add(&start, crate::ops::astype(&steps, start.dtype())?)?;
         }
         items.push((axis, index));
     }

@@ -428,6 +428,10 @@ pub(super) fn pick(op: &'static str, x: &Array, axis: usize, index: i64) -> Resu
 /// A value to store into `x`, in its dtype.
 pub(super) fn value_like(value: Arg, x: &Array) -> Result<Array> {
     match value {
+        // A scalar of another device is moved before it is broadcast.
+        Arg::Array(value) if value.rank() == 0 => {
+            crate::ops::to_device(&astype(&value, x.dtype())?, x.device())
+        }
         Arg::Array(value) => astype(&value, x.dtype()),
         Arg::Scalar(value) => crate::ops::constant(value, x.dtype(), x.device()),
     }

@@ -425,7 +425,9 @@ fn combine<T: bytemuck::Pod + Send + Sync>(
     let size = output.len();
     let block = match (&before.shape[..], &before.strides[..]) {
         ([length], [stride]) if length * *stride as usize == size => *stride as usize,
-        ([], []) if after.is_run() && size.is_multiple_of(run) => (size / run).div_ceil(8) * run,
+        ([], []) if after.is_run() && offsets.iter().all(|offset| offset % run == 0) => {
+            size.div_ceil(8 * run) * run
+        }
         _ => size,
     };
     threads::chunks_mut(output, block, |chunk, output| {

@@ -1,7 +1,8 @@
 //! Behaviour of indexing, with values from MLX.
 
+use crate::op::Op;
 use crate::ops::*;
-use crate::{Array, DType, Device, Error, Result, vjp};
+use crate::{Array, DType, Device, Encoder, Error, Result, Workspace, vjp};
 
 /// The CPU, and a GPU if there is one.
 fn devices() -> Vec<Device> {
@@ -177,4 +178,298 @@ fn gradients_of_repeated_indices_add_up() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn indices_read_like_python() -> Result<()> {
+    for device in devices() {
+        let x = iota(&[3, 4, 5], &device);
+        let i = ints(&[0, 2], &[2, 1], &device);
+        let j = ints(&[1, -1, 0], &[3], &device);
+        let check = |y: Result<Array>, shape: &[usize], expected: &[i32]| {
+            let y = y.unwrap();
+            assert_eq!(y.shape(), shape, "{device}");
+            assert_eq!(y.to_vec::<i32>().unwrap(), expected, "{device}");
+        };
+        check(x.index((1, 2, -1)), &[], &[34]);
+        check(x.index((1, 2)), &[5], &[30, 31, 32, 33, 34]);
+        check(x.index((Ellipsis, 7)).or_else(|_| x.index((2, .., 4))), &[4], &[44, 49, 54, 59]);
+        check(x.index(((..).step(-2), Slice::new(3, 0, -2), -1)), &[2, 2], &[59, 49, 19, 9]);
+        check(
+            x.index((.., &i, &j)),
+            &[3, 2, 3],
+            &[1, 4, 0, 11, 14, 10, 21, 24, 20, 31, 34, 30, 41, 44, 40, 51, 54, 50],
+        );
+        check(x.index((&i, 1..3, &j)), &[2, 3, 2], &[6, 11, 9, 14, 5, 10, 46, 51, 49, 54, 45, 50]);
+        check(x.index((0, .., &j)), &[3, 4], &[1, 6, 11, 16, 4, 9, 14, 19, 0, 5, 10, 15]);
+        check(x.index((.., 1, &j)), &[3, 3], &[6, 9, 5, 26, 29, 25, 46, 49, 45]);
+        let rows = [10, 11, 12, 13, 14, 50, 51, 52, 53, 54];
+        check(x.index((&i, NewAxis, 2)), &[2, 1, 1, 5], &rows);
+        check(x.index((NewAxis, &i, 2, Ellipsis, NewAxis)), &[1, 2, 1, 5, 1], &rows);
+        let empty = ints(&[], &[0], &device);
+        check(x.index((&empty, 1)), &[0, 5], &[]);
+        check(x.index(5..2), &[0, 4, 5], &[]);
+        check(x.index((-100..100, 0, 0)), &[3], &[0, 20, 40]);
+        check(x.index((..=-2, 0, 0)), &[2], &[0, 20]);
+        assert_eq!(x.index(())?.shape(), x.shape());
+        let scalar = floats(&[3.0], &[], &device);
+        assert_eq!(scalar.index(NewAxis)?.to_vec::<f32>()?, [3.0]);
+        assert_eq!(scalar.index(Ellipsis)?.item::<f32>()?, 3.0);
+        assert!(scalar.index(0).is_err());
+        assert!(x.index((0, 0, 0, 0)).is_err());
+        assert!(x.index((Ellipsis, Ellipsis)).is_err());
+        assert!(x.index((..).step(0)).is_err());
+        assert!(matches!(x.index(3), Err(Error::Index { got: 3, length: 3, .. })));
+        assert!(matches!(x.index((0, -5)), Err(Error::Index { got: -5, length: 4, .. })));
+        let late = x.index((&ints(&[9], &[1], &device), 0))?;
+        assert!(matches!(late.to_vec::<i32>(), Err(Error::Index { got: 9, length: 3, .. })));
+        assert!(x.index((0, &floats(&[1.0], &[1], &device))).is_err());
+    }
+    Ok(())
+}
+
+#[test]
+fn set_rebinds_one_handle_only() -> Result<()> {
+    for device in devices() {
+        let mut x = iota(&[3, 4], &device);
+        let (clone, view) = (x.clone(), x.index(1)?);
+        x.set((1, ..2), 50.9)?;
+        x.set((.., -1), &ints(&[7, 8, 9], &[1, 3], &device))?;
+        let expected = [0, 1, 2, 7, 50, 50, 6, 8, 8, 9, 10, 9];
+        assert_eq!(x.to_vec::<i32>()?, expected, "{device}");
+        assert_eq!(clone.to_vec::<i32>()?, iota(&[12], &device).to_vec::<i32>()?);
+        assert_eq!(view.to_vec::<i32>()?, [4, 5, 6, 7]);
+        assert!(x.set((0, 9), 1).is_err());
+        assert!(x.set(0, &iota(&[3], &device)).is_err());
+        assert_eq!(x.to_vec::<i32>()?, expected);
+        let zeros = || zeros_like(&x).unwrap();
+        let pairs = ints(&[1, 2, 3, 4], &[2, 2], &device);
+        let rows = ints(&[2, 0], &[2], &device);
+        let y = zeros().at((&rows, (1..).step(2))).set(&pairs)?;
+        assert_eq!(y.to_vec::<i32>()?, [0, 3, 0, 4, 0, 0, 0, 0, 0, 1, 0, 2]);
+        let y = zeros().at(((..).step(-1), 0)).set(&ints(&[1, 2, 3], &[3], &device))?;
+        assert_eq!(y.to_vec::<i32>()?, [3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
+        let (i, j) = (ints(&[0, 1], &[2, 1], &device), ints(&[0, 3], &[2], &device));
+        let y = zeros().at((&i, &j)).set(&ints(&[7, 8], &[2], &device))?;
+        assert_eq!(y.to_vec::<i32>()?, [7, 0, 0, 8, 7, 0, 0, 8, 0, 0, 0, 0]);
+        let same = ints(&[0, 0], &[2], &device);
+        let y = zeros().at((&same, 0)).set(&ints(&[7, 8], &[2], &device))?;
+        assert_eq!(y.to_vec::<i32>()?[..2], [8, 0], "the last one stays");
+        let nothing = zeros().at(&ints(&[], &[0], &device)).set(1)?;
+        assert_eq!(nothing.to_vec::<i32>()?, [0; 12]);
+    }
+    Ok(())
+}
+
+#[test]
+fn updates_of_repeated_indices_all_take_effect_in_every_dtype() {
+    for device in devices() {
+        let at = |dtype: DType, update: fn(At, &Array) -> Result<Array>| {
+            let x = astype(&ints(&[3, 4, 5, 6, 7], &[5], &device), dtype)?;
+            let value = astype(&ints(&[2, 9, 3, 1], &[4], &device), dtype)?;
+            let indices = ints(&[0, -1, 0, 3], &[4], &device);
+            read(&update(x.at(&indices), &value)?)
+        };
+        in_every_dtype(&device, |dtype| at(dtype, |at, v| at.add(v)), &[8, 4, 5, 7, 16]);
+        in_every_dtype(&device, |dtype| at(dtype, |at, v| at.multiply(v)), &[18, 4, 5, 6, 63]);
+        in_every_dtype(&device, |dtype| at(dtype, |at, v| at.maximum(v)), &[3, 4, 5, 6, 9]);
+        in_every_dtype(&device, |dtype| at(dtype, |at, v| at.minimum(v)), &[2, 4, 5, 1, 7]);
+        in_every_dtype(&device, |dtype| at(dtype, |at, v| at.set(v)), &[3, 4, 5, 1, 9]);
+        let truth = |values: &[i32]| astype(&ints(values, &[3], &device), DType::Bool).unwrap();
+        let indices = ints(&[0, 0, 1], &[3], &device);
+        let sum = truth(&[1, 0, 1]).at(&indices).add(&truth(&[1, 1, 1])).unwrap();
+        assert_eq!(sum.to_vec::<bool>().unwrap(), [true; 3]);
+        let product = truth(&[1, 0, 1]).at(&indices).multiply(&truth(&[0, 1, 1])).unwrap();
+        assert_eq!(product.to_vec::<bool>().unwrap(), [false, false, true]);
+        assert!(truth(&[1, 0, 1]).at(0).subtract(true).is_err());
+        assert!(ints(&[4], &[1], &device).at(0).divide(2).is_err());
+        let halves = floats(&[1.0, 2.0, 3.0], &[3], &device).at(&indices).divide(2).unwrap();
+        assert_eq!(halves.to_vec::<f32>().unwrap(), [0.25, 1.0, 3.0]);
+    }
+}
+
+#[test]
+fn nan_wins_in_maxima_and_minima() -> Result<()> {
+    for device in devices() {
+        let x = floats(&[1.0, f32::NAN, f32::NEG_INFINITY, 4.0], &[4], &device);
+        let indices = ints(&[0, 0, 1, 2, 3], &[5], &device);
+        let value = floats(&[f32::NAN, 5.0, 1.0, f32::INFINITY, 9.0], &[5], &device);
+        let top = x.at(&indices).maximum(&value)?.to_vec::<f32>()?;
+        assert!(top[0].is_nan() && top[1].is_nan(), "{device} {top:?}");
+        assert_eq!(top[2..], [f32::INFINITY, 9.0]);
+        let bottom = x.at(..).minimum(f64::NAN)?.to_vec::<f32>()?;
+        assert!(bottom.iter().all(|value| value.is_nan()), "{device} {bottom:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn along_an_axis_elements_are_taken_and_put() -> Result<()> {
+    for device in devices() {
+        in_every_dtype(
+            &device,
+            |dtype| {
+                let x = astype(&iota(&[2, 3], &device), dtype)?;
+                let indices = ints(&[0, -1, 1, 1, 2, 0, 0, -3], &[2, 4], &device);
+                read(&take_along_axis(&x, &indices, Some(1))?)
+            },
+            &[0, 2, 1, 1, 5, 3, 3, 3],
+        );
+        in_every_dtype(
+            &device,
+            |dtype| {
+                let x = astype(&iota(&[3, 3], &device), dtype)?;
+                let indices = ints(&[0, -1, 0, 2], &[4, 1], &device);
+                let values = astype(&ints(&[90, 91, 92, 93], &[4, 1], &device), dtype)?;
+                read(&put_along_axis(&x, &indices, &values, Some(0))?)
+            },
+            &[92, 92, 92, 3, 4, 5, 93, 93, 93],
+        );
+        let x = iota(&[2, 3], &device);
+        let flat = put_along_axis(&x, &ints(&[0, 5], &[2], &device), 9, None)?;
+        assert_eq!(flat.to_vec::<i32>()?, [9, 1, 2, 3, 4, 9]);
+        assert_eq!(flat.shape(), [2, 3]);
+        let flat = take_along_axis(&x, &ints(&[0, 5], &[2], &device), None)?;
+        assert_eq!(flat.to_vec::<i32>()?, [0, 5]);
+        assert!(take_along_axis(&x, &ints(&[0], &[1], &device), Some(1)).is_err());
+        assert!(take_along_axis(&x, &ints(&[0; 3], &[3, 1], &device), Some(1)).is_err());
+        assert!(take_along_axis(&x, &floats(&[0.0; 2], &[2, 1], &device), Some(1)).is_err());
+        for bad in [3, -4] {
+            let indices = ints(&[0, bad], &[2, 1], &device);
+            let y = take_along_axis(&x, &indices, Some(1))?.to_vec::<i32>();
+            assert!(matches!(y, Err(Error::Index { length: 3, .. })), "{device} {y:?}");
+            let y = put_along_axis(&x, &indices, 0, Some(1))?.to_vec::<i32>();
+            assert!(matches!(y, Err(Error::Index { length: 3, .. })), "{device} {y:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_along_an_axis_add_up_in_the_wide_type() -> Result<()> {
+    for device in devices() {
+        // 2.0 and 512 halves of the last place: rounded at every sum they would all be lost.
+        let values: Vec<f32> =
+            (0..600).map(|i| if i == 0 { 2.0 } else { 2.0f32.powi(-8) }).collect();
+        for dtype in [DType::BF16, DType::F16, DType::F32] {
+            let dy = astype(&floats(&values, &[1, 600], &device), dtype)?;
+            let indices = ints(&[1; 600], &[1, 600], &device);
+            let dx = take_along_axis_backward(&indices, &dy, -1, 3)?;
+            let sum = astype(&dx, DType::F32)?.to_vec::<f32>()?;
+            let expected = 2.0 + 599.0 / 256.0;
+            assert_eq!((sum[0], sum[2]), (0.0, 0.0));
+            assert!((sum[1] - expected).abs() < 0.02, "{device} {dtype} {sum:?}");
+        }
+        let x = floats(&[1.0, 2.0, 3.0, 4.0], &[2, 2], &device);
+        let indices = ints(&[0, 0, 1, -1, 0, 0], &[2, 3], &device);
+        let dy = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3], &device);
+        let function = |x: &[Array]| Ok(vec![take_along_axis(&x[0], &indices, Some(1))?]);
+        let (_, dx) = vjp(function, &[x.clone()], &[dy.clone()])?;
+        assert_eq!(dx[0].to_vec::<f32>()?, [3.0, 3.0, 11.0, 4.0], "{device}");
+        // The gradient of the gradient: of squares, to have one.
+        let twice = |x: &[Array]| {
+            let square = |x: &[Array]| Ok(vec![function(x)?[0].square()?]);
+            Ok(vec![vjp(square, x, &[dy.clone()])?.1[0].clone()])
+        };
+        let (_, second) = vjp(twice, &[x.clone()], &[x])?;
+        assert_eq!(second[0].to_vec::<f32>()?, [6.0, 12.0, 66.0, 32.0], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_value_that_was_replaced_has_no_gradient() -> Result<()> {
+    for device in devices() {
+        let x = floats(&[1.0, 2.0, 3.0], &[3], &device);
+        let value = floats(&[4.0, 5.0, 6.0], &[3], &device);
+        let indices = ints(&[0, 2, 0], &[3], &device);
+        let dy = floats(&[10.0, 20.0, 30.0], &[3], &device);
+        let put = |x: &[Array]| Ok(vec![put_along_axis(&x[0], &indices, &x[1], Some(0))?]);
+        let set = |x: &[Array]| Ok(vec![x[0].at(&indices).set(&x[1])?]);
+        for function in [&put as &dyn Fn(&[Array]) -> Result<Vec<Array>>, &set] {
+            let (y, gradients) = vjp(function, &[x.clone(), value.clone()], &[dy.clone()])?;
+            assert_eq!(y[0].to_vec::<f32>()?, [6.0, 2.0, 5.0], "{device}");
+            assert_eq!(gradients[0].to_vec::<f32>()?, [0.0, 20.0, 0.0], "{device}");
+            assert_eq!(gradients[1].to_vec::<f32>()?, [0.0, 30.0, 10.0], "{device}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn windows_start_where_an_array_says() -> Result<()> {
+    for device in devices() {
+        let x = iota(&[2, 3], &device);
+        let start = |values: &[i32]| ints(values, &[values.len()], &device);
+        let y = slice_dynamic(&x, &start(&[1, 1]), &[0, 1], &[1, 2])?;
+        assert_eq!(y.to_vec::<i32>()?, [4, 5], "{device}");
+        let y = slice_update_dynamic(&x, &start(&[9, 8]), &start(&[1]), &[1])?;
+        assert_eq!(y.to_vec::<i32>()?, [0, 9, 8, 3, 9, 8], "{device}");
+        for bad in [-1, 2] {
+            let y = slice_dynamic(&x, &start(&[bad]), &[1], &[2, 2])?.to_vec::<i32>();
+            assert!(matches!(y, Err(Error::Index { .. })), "{device} {y:?}");
+            let update = slice_update_dynamic(&x, &start(&[9, 8]), &start(&[bad]), &[1])?;
+            assert!(matches!(update.to_vec::<i32>(), Err(Error::Index { .. })), "{device}");
+        }
+        assert!(slice_dynamic(&x, &start(&[0, 1]), &[0], &[1, 2]).is_err());
+        assert!(slice_dynamic(&x, &start(&[0]), &[0], &[1, 5]).is_err());
+        assert!(slice_dynamic(&x, &floats(&[0.0], &[1], &device), &[0], &[1, 2]).is_err());
+        let windows = gather(&x, &[&ints(&[0, 1], &[2], &device)], &[1], &[2, 2])?;
+        assert_eq!(windows.shape(), [2, 2, 2]);
+        assert_eq!(windows.to_vec::<i32>()?, [0, 1, 3, 4, 1, 2, 4, 5], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_explicit_level_leaves_outputs_alone_on_error() -> Result<()> {
+    for device in devices() {
+        let x = floats(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3], &device);
+        let none = &mut Workspace::none(&device);
+        for (indices, fails) in [([2u32, 0, 0, 1, 1, 1], false), ([0, 1, 2, 0, 3, 0], true)] {
+            let indices = Array::from_slice_on(&indices, &[2, 3], &device)?;
+            let output = floats(&[7.0; 6], &[2, 3], &device);
+            let gradient = floats(&[7.0; 6], &[2, 3], &device);
+            // Separate submissions: what one of them reports concerns only its own arrays.
+            let run = |op: &dyn Op, inputs: &[&Array], output: &Array, none: &mut Workspace| {
+                let mut encoder = Encoder::new(&device)?;
+                encoder.run(op, inputs, &[output], none)?;
+                encoder.submit()?.wait()
+            };
+            let backward = TakeAlongAxisBackward { axis: -1, length: 3 };
+            let results = [
+                run(&TakeAlongAxis { axis: -1 }, &[&x, &indices], &output, none),
+                run(&backward, &[&indices, &x], &gradient, none),
+            ];
+            for result in results {
+                match result {
+                    Ok(()) => assert!(!fails),
+                    Err(Error::Index { argument, got: 3, length: 3, .. }) if fails => {
+                        assert_eq!(argument, "indices");
+                    }
+                    other => panic!("{device} {other:?}"),
+                }
+            }
+            if !fails {
+                assert_eq!(output.to_vec::<f32>()?, [3.0, 1.0, 1.0, 5.0, 5.0, 5.0], "{device}");
+                assert_eq!(gradient.to_vec::<f32>()?, [5.0, 0.0, 1.0, 0.0, 15.0, 0.0]);
+            } else {
+                assert_eq!(memory(&output), [7.0; 6], "{device}");
+                assert_eq!(memory(&gradient), [7.0; 6], "{device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is in an array's memory, whatever was reported about it.
+fn memory(x: &Array) -> Vec<f32> {
+    let bytes = match x.device().as_gpu() {
+        Some(gpu) => {
+            let buffer = &x.buffer().unwrap().gpu().unwrap().buffer;
+            gpu.download(buffer, 0, x.nbytes() as u64).unwrap()
+        }
+        None => x.to_bytes().unwrap(),
+    };
+    bytemuck::pod_collect_to_vec(&bytes)
 }
