@@ -132,7 +132,12 @@ fn reductions_without_identity_say_so() {
     for device in devices() {
         let a = ramp(&device, &[2, 3]);
         let none = Array::from_slice_on::<f32>(&[], &[0, 3], &device).unwrap();
-        for (name, result) in [("max", none.max(0)), ("min", none.min(0))] {
+        for (name, result) in [
+            ("max", none.max(0)),
+            ("min", none.min(0)),
+            ("argmax", wootz::argmax(&none, 0, false)),
+            ("argmin", wootz::argmin(&none, 0, false)),
+        ] {
             assert_error!(error_of(result, &a), Error::NoIdentity { .. }, name, "[0, 3]");
         }
         assert_eq!(none.sum(0).unwrap().to_vec::<f32>().unwrap(), [0.0; 3]);

@@ -43,15 +43,15 @@ impl Devices {
     }
 }
 
-/// Where an operation's work was done.
+/// Where an operation's work was done; of several cases the last of these counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {
     /// Only metadata changed.
     View,
-    /// A kernel of its own ran.
-    Kernel,
     /// Other operations' kernels ran.
     Composed,
+    /// A kernel of its own ran.
+    Kernel,
     /// The bytes went through the host.
     Host,
 }

@@ -9,8 +9,9 @@ use super::layouts::Layout;
 use super::tolerance::{Against, compare};
 use super::{Log, Subject, draw, guarded, place, run, widen};
 
-/// The step of central differences.
-const STEP: f64 = 1e-5;
+/// The steps of central differences. The smaller one is for functions with kinks, which the larger
+/// one may step over; the larger one is more precise.
+const STEPS: [f64; 2] = [1e-5, 1e-7];
 
 /// Whether an argument of the case is differentiated.
 fn is_variable(host: &Host) -> bool {
@@ -136,7 +137,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
         Ok(inner(&floats.map(Host::to_f64).collect::<Vec<_>>(), &cotangents))
     };
     let scale = magnitude(&first, &direction);
-    let outcome = (|| close(inner(&first, &direction), difference(value_at)?, scale, 1e-6))();
+    let outcome = agrees(inner(&first, &direction), value_at, scale, 1e-6);
     if !log.check("gradient in float64 against finite differences", outcome) {
         return;
     }
@@ -181,7 +182,7 @@ fn second_order(
         Ok(inner(&first.iter().map(Host::to_f64).collect::<Vec<_>>(), &inner_direction))
     };
     let scale = magnitude(&analytic, &outer_direction);
-    close(inner(&analytic, &outer_direction), difference(value_at)?, scale, 1e-5)
+    agrees(inner(&analytic, &outer_direction), value_at, scale, 1e-5)
 }
 
 /// The inputs moved along a direction.
@@ -201,21 +202,30 @@ fn shifted(hosts: &[Host], direction: &[Vec<f64>], step: f64) -> Vec<Host> {
         .collect()
 }
 
-fn difference(value_at: impl Fn(f64) -> Result<f64, String>) -> Result<f64, String> {
-    Ok((value_at(STEP)? - value_at(-STEP)?) / (2.0 * STEP))
-}
-
 /// The size of the terms of an inner product, which bounds its rounding error.
 fn magnitude(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
     a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| (a * b).abs()).sum::<f64>() + 1.0
 }
 
-fn close(got: f64, want: f64, scale: f64, tolerance: f64) -> Result<(), String> {
-    let error = (got - want).abs() / scale;
-    if error <= tolerance {
-        return Ok(());
+/// Compares a slope with differences of the function's values.
+fn agrees(
+    got: f64,
+    value_at: impl Fn(f64) -> Result<f64, String>,
+    scale: f64,
+    tolerance: f64,
+) -> Result<(), String> {
+    let mut outcome = Ok(());
+    for step in STEPS {
+        let want = (value_at(step)? - value_at(-step)?) / (2.0 * step);
+        let error = (got - want).abs() / scale;
+        if error <= tolerance {
+            return Ok(());
+        }
+        outcome = outcome.and(Err(format!(
+            "{got:e} along a direction, finite differences say {want:e}: error {error:.2e}"
+        )));
     }
-    Err(format!("{got:e} along a direction, finite differences say {want:e}: error {error:.2e}"))
+    outcome
 }
 
 /// Gradients in `dtype` on a device against those in doubles at the same point.

@@ -115,17 +115,8 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "bitwise_xor" => |a, b, _| (a as i64 ^ b as i64) as f64,
         "divide" => |a, b, _| a / b,
         "equal" => |a, b, _| truth(a == b),
-        "integer_quotient" => |a, b, _| if b == 0.0 { 0.0 } else { (a / b).trunc() },
-        "floor_divide" => |a, b, d| match d.is_float() {
-            true => (a / b).floor(),
-            false => {
-                if b == 0.0 {
-                    0.0
-                } else {
-                    (a / b).trunc()
-                }
-            }
-        },
+        "integer_quotient" => |a, b, _| if b == 0.0 { 0.0 } else { (a / b).floor() },
+        "floor_divide" => |a, b, _| (a / b).floor(),
         "greater" => |a, b, _| truth(a > b),
         "greater_equal" => |a, b, _| truth(a >= b),
         "left_shift" => |a, b, _| a * 2f64.powf(b),
@@ -144,7 +135,7 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "not_equal" => |a, b, _| truth(a != b),
         "power" => |a, b, _| a.powf(b),
         "remainder" => |a, b, d| match b == 0.0 && !d.is_float() {
-            true => 0.0,
+            true => a,
             false => a - b * (a / b).floor(),
         },
         "right_shift" => |a, b, _| (a / 2f64.powf(b)).floor(),

@@ -135,6 +135,27 @@ fn sorts() -> Vec<Known> {
             },
             |x| x[0].map_lines(1, |line| sorted(line)[..4].to_vec()),
         ),
+        Known::new(
+            "median",
+            &[&[4, 9]],
+            |x| wootz::median(&x[0], 1, false),
+            |x| x[0].map_lines(1, |line| vec![sorted(line)[4]]).reshaped(&[4]),
+        ),
+        // As integers, so that some are equal.
+        Known::moving(
+            "unique",
+            &[&[20]],
+            |x| Ok(wootz::unique(&wootz::astype(&x[0], DType::I32)?, 2, None)?.values),
+            |x| {
+                let mut values: Vec<f64> = x[0].data.iter().map(|x| x.trunc()).collect();
+                values = sorted(&values);
+                values.dedup();
+                values.truncate(2);
+                Tensor { shape: vec![2], data: values }
+            },
+        )
+        .with(|c| c.range(-3.0..3.0).dtypes(&[DType::I32]))
+        .gradient(Gradient::Zero),
         Known::moving(
             "searchsorted",
             &[&[21], &[3, 5]],

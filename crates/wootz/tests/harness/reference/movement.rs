@@ -182,6 +182,18 @@ fn joins() -> Vec<Known> {
             |x| diag(&x[0], 1),
             |x| Tensor::from_fn(&[5, 5], |i| if i[1] == i[0] + 1 { x[0].data[i[0]] } else { 0.0 }),
         ),
+        Known::moving(
+            "tril",
+            &[&[4, 5]],
+            |x| tril(&x[0], 1),
+            |x| Tensor::from_fn(&[4, 5], |i| if i[1] <= i[0] + 1 { x[0].at(i) } else { 0.0 }),
+        ),
+        Known::moving(
+            "triu",
+            &[&[4, 5]],
+            |x| triu(&x[0], 1),
+            |x| Tensor::from_fn(&[4, 5], |i| if i[1] > i[0] { x[0].at(i) } else { 0.0 }),
+        ),
         Known::new(
             "trace",
             &[&[2, 4, 5]],

@@ -74,6 +74,7 @@ pub(crate) fn cases() -> Vec<Known> {
         .with(|c| c.tolerance(Tolerance::Reduction)),
     );
     cases.extend(rms_norms());
+    cases.extend(lines());
     cases
 }
 
@@ -155,4 +156,101 @@ const REDUCTIONS: &[(&str, Call, fn(&[f64]) -> f64, Gradient)] = &[
     ),
     ("all", |x, axes| x.all(axes), |v| v.iter().all(|&x| x != 0.0) as u8 as f64, Gradient::Zero),
     ("any", |x, axes| x.any(axes), |v| v.iter().any(|&x| x != 0.0) as u8 as f64, Gradient::Zero),
+    ("mean", |x, axes| x.mean(axes), |v| v.iter().sum::<f64>() / v.len() as f64, Gradient::Checked),
+    ("var", |x, axes| x.var(axes), variance, Gradient::Checked),
+    ("std", |x, axes| x.std(axes), |v| variance(v).sqrt(), Gradient::Checked),
+    (
+        "logsumexp",
+        |x, axes| wootz::logsumexp(x, axes, false),
+        |v| v.iter().map(|x| x.exp()).sum::<f64>().ln(),
+        Gradient::Checked,
+    ),
+    (
+        "count_nonzero",
+        |x, axes| wootz::count_nonzero(x, axes, false),
+        |v| v.iter().filter(|&&x| x != 0.0).count() as f64,
+        Gradient::Zero,
+    ),
+    (
+        "minmax",
+        |x, axes| wootz::minmax(x, axes, false).and_then(|(low, high)| wootz::subtract(high, low)),
+        |v| {
+            let high = v.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            high - v.iter().copied().fold(f64::INFINITY, f64::min)
+        },
+        Gradient::Checked,
+    ),
+];
+
+fn variance(v: &[f64]) -> f64 {
+    let mean = v.iter().sum::<f64>() / v.len() as f64;
+    v.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / v.len() as f64
+}
+
+/// The place of the first element that no other beats.
+fn first_best(v: &[f64], beats: fn(f64, f64) -> bool) -> f64 {
+    let mut best = 0;
+    for i in 1..v.len() {
+        if beats(v[i], v[best]) {
+            best = i;
+        }
+    }
+    best as f64
+}
+
+/// Running combinations along an axis, and places of extremes.
+fn lines() -> Vec<Known> {
+    let mut cases = Vec::new();
+    for (op, call, combine) in SCANS {
+        for reverse in [false, true] {
+            let running = move |line: &[f64]| {
+                let mut line = line.to_vec();
+                if reverse {
+                    line.reverse();
+                }
+                for i in 1..line.len() {
+                    line[i] = combine(line[i - 1], line[i]);
+                }
+                if reverse {
+                    line.reverse();
+                }
+                line
+            };
+            let call = move |x: &[wootz::Array]| call(&x[0], reverse);
+            let case = Known::new(op, &[&[4, 7]], call, move |x| x[0].map_lines(1, running));
+            let label = if reverse { "reverse" } else { "forward" };
+            cases.push(case.label(label).with(|c| c.tolerance(Tolerance::Reduction)));
+        }
+    }
+    for (op, call, beats) in ARGS {
+        let case = Known::moving(
+            op,
+            &[&[4, 7]],
+            move |x| call(&x[0]),
+            move |x| x[0].reduce(&[1], |v| first_best(v, *beats)).reshaped(&[4]),
+        );
+        cases.push(case.gradient(Gradient::Zero));
+    }
+    cases
+}
+
+type Scan = fn(&wootz::Array, bool) -> wootz::Result<wootz::Array>;
+
+const SCANS: &[(&str, Scan, fn(f64, f64) -> f64)] = &[
+    ("cumsum", |x, reverse| wootz::cumsum(x, 1, reverse, true), |a, b| a + b),
+    ("cumprod", |x, reverse| wootz::cumprod(x, 1, reverse, true), |a, b| a * b),
+    ("cummax", |x, reverse| wootz::cummax(x, 1, reverse, true), f64::max),
+    ("cummin", |x, reverse| wootz::cummin(x, 1, reverse, true), f64::min),
+    (
+        "logcumsumexp",
+        |x, reverse| wootz::logcumsumexp(x, 1, reverse, true),
+        |a, b| (a.exp() + b.exp()).ln(),
+    ),
+];
+
+type Arg = fn(&wootz::Array) -> wootz::Result<wootz::Array>;
+
+const ARGS: &[(&str, Arg, fn(f64, f64) -> bool)] = &[
+    ("argmax", |x| wootz::argmax(x, 1, false), |a, b| a > b),
+    ("argmin", |x| wootz::argmin(x, 1, false), |a, b| a < b),
 ];
