@@ -16,9 +16,10 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
-/// Builds and starts the runner, with the software driver where the GPU is asked for.
+/// Builds and starts the runner, with the software driver where the GPU is asked for. In the
+/// profile of the tests, which has compiled the library already.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let mut runner = cargo(&["run", "--release", "--quiet", "--package", "conformance"]);
+    let mut runner = cargo(&["run", "--quiet", "--package", "conformance"]);
     if options.arguments.iter().any(|word| word.contains("gpu")) {
         Driver::prepare()?.apply(&mut runner);
     }
