@@ -47,7 +47,8 @@ pub(crate) fn entries() -> Vec<Entry> {
                 case("flattened", &[5, 3], |x| sort(x, ())),
                 case("one element", &[4, 1], |x| sort(x, -1)),
                 case("nothing", &[4, 0], |x| sort(x, -1)),
-                case("longer than a block", &[2, 1100], |x| sort(x, -1)),
+                // Far apart, so that finite differences do not change the order.
+                case("longer than a block", &[2, 300], |x| sort(x, -1)).range(-100.0..100.0),
             ],
         },
         Entry {
