@@ -102,7 +102,9 @@ impl Options {
                 "--threads" => options.threads = Some(positive(&flag, &value()?)?),
                 "--steps" => options.steps = positive(&flag, &value()?)?,
                 _ => {
-                    return Err(format!("unknown option {flag}; known: --device --threads --steps"));
+                    return Err(format!(
+                        "unknown option {flag}; known: --device --threads --steps"
+                    ));
                 }
             }
         }

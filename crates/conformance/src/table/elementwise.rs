@@ -18,7 +18,7 @@ macro_rules! plain_rows {
 plain_rows! {
     unary: abs arccos arccosh arcsin arcsinh arctan arctanh bitwise_invert ceil cos cosh degrees erf
         erfinv exp expm1 floor isfinite isinf isnan isneginf isposinf log log10 log1p log2
-        logical_not negative positive radians reciprocal rsqrt sigmoid sign sin sinh sqrt square
+        conjugate imag logical_not negative positive radians real reciprocal rsqrt sigmoid sign sin sinh sqrt square
         stop_gradient tan tanh trunc;
     binary: add arctan2 bitwise_and bitwise_or bitwise_xor divide equal floor_divide greater
         greater_equal left_shift less less_equal logaddexp logical_and logical_or logical_xor maximum

@@ -259,6 +259,36 @@ pub fn positive(x: impl Into<Arg>) -> Result<Array> {
     Ok(x)
 }
 
+/// The real part: the same array, as long as there are no complex ones.
+///
+/// ```
+/// assert_eq!(wootz::real(&wootz::Array::new([1.5f32])?)?.item::<f32>()?, 1.5);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn real(x: impl Into<Arg>) -> Result<Array> {
+    positive(x)
+}
+
+/// The imaginary part: zeros, as long as there are no complex arrays.
+///
+/// ```
+/// assert_eq!(wootz::imag(&wootz::Array::new([1.5f32])?)?.item::<f32>()?, 0.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn imag(x: impl Into<Arg>) -> Result<Array> {
+    crate::ops::zeros_like(&positive(x)?)
+}
+
+/// The complex conjugate: the same array, as long as there are no complex ones.
+///
+/// ```
+/// assert_eq!(wootz::conjugate(&wootz::Array::new([1.5f32])?)?.item::<f32>()?, 1.5);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn conjugate(x: impl Into<Arg>) -> Result<Array> {
+    positive(x)
+}
+
 /// Elementwise `x` rounded to a number of decimals, ties to even; negative `decimals` round before
 /// the point.
 ///

@@ -169,6 +169,13 @@ fn fill(shape: &[usize], value: Scalar, dtype: DType, device: &Device) -> Result
 
 /// The value as the bits of the dtype's class, rounded to the dtype.
 fn bits_of(value: Scalar, dtype: DType) -> u64 {
+    // Floats too large for an integer stop at its end, as on the devices.
+    let value = match value {
+        Scalar::Float(float) if matches!(dtype, DType::I8 | DType::I16 | DType::I32) => {
+            Scalar::Int(float as i32 as i64)
+        }
+        other => other,
+    };
     match dtype {
         DType::Bool => (value.as_f64() != 0.0) as u64,
         DType::F64 => value.as_f64().to_bits(),

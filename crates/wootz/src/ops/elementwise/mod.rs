@@ -563,7 +563,7 @@ macro_rules! tile_loop {
             let mut args = args.iter();
             $(let $argument = bytemuck::cast_slice(args.next().map_or(&[][..], |bytes| bytes));)+
             let out = bytemuck::cast_slice_mut(out);
-            pulp::Arch::new().dispatch(Loop { $($argument,)+ out });
+            $crate::cpu::simd::run(Loop { $($argument,)+ out });
         }
     };
 }

@@ -32,7 +32,7 @@ where
     let chunk = (TASK / 4 / plan.length.max(1)).max(1);
     threads::chunks_mut(call.output::<T>(0)?, chunk, |index, out| {
         let first = index * chunk;
-        pulp::Arch::new().dispatch(Row { source, plan: &plan, first, out });
+        crate::cpu::simd::run(Row { source, plan: &plan, first, out });
     });
     Ok(())
 }

@@ -63,7 +63,7 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> R
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
         for (row, y) in y.chunks_mut(columns).enumerate() {
             let x = row_of(x, chunk * rows_per_chunk + row, columns);
-            pulp::Arch::new().dispatch(Forward { x, weight, y, eps });
+            crate::cpu::simd::run(Forward { x, weight, y, eps });
         }
     });
     Ok(())
@@ -133,7 +133,7 @@ fn inverse_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     threads::chunks_mut(call.output::<T::Wide>(0)?, rows_per_chunk, |chunk, r| {
         for (row, r) in r.iter_mut().enumerate() {
             let start = (chunk * rows_per_chunk + row) * columns;
-            *r = pulp::Arch::new().dispatch(Inverse { x: &x[start..start + columns], eps });
+            *r = crate::cpu::simd::run(Inverse { x: &x[start..start + columns], eps });
         }
     });
     Ok(())
@@ -171,7 +171,7 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
             let row = chunk * rows_per_chunk + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let scale = Scale::Given(r[row]);
-            pulp::Arch::new().dispatch(Backward { x, weight, dy, scale, dx, dw: None });
+            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw: None });
         }
     });
     Ok(())
@@ -190,7 +190,7 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let (weight, scale) = (Some(weight), Scale::From(eps));
             let dw = Some(&mut partial[..]);
-            pulp::Arch::new().dispatch(Backward { x, weight, dy, scale, dx, dw });
+            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw });
         }
     });
     add_partials(partials, dw);
@@ -290,7 +290,7 @@ fn backward_dw_as<T: Element>(call: &mut CpuCall<'_>) -> Result<()> {
         for row in first..(first + rows_per_block).min(r.len()) {
             let range = row * columns..(row + 1) * columns;
             let (x, dy, r) = (&x[range.clone()], &dy[range], r[row]);
-            pulp::Arch::new().dispatch(AddRow { x, dy, r, dw: partial });
+            crate::cpu::simd::run(AddRow { x, dy, r, dw: partial });
         }
     });
     add_partials(partials, dw);
@@ -328,7 +328,7 @@ fn add_partials<T: Element>(partials: &[T::Wide], dw: &mut [T]) {
     let columns = dw.len();
     threads::chunks_mut(dw, PIECE, |piece, dw| {
         let start = piece * PIECE;
-        pulp::Arch::new().dispatch(AddPartials { partials, start, columns, dw });
+        crate::cpu::simd::run(AddPartials { partials, start, columns, dw });
     });
 }
 

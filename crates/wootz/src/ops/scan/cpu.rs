@@ -51,7 +51,7 @@ where
     threads::chunks_mut(call.output::<T>(0)?, chunk, |index, out| {
         let x = &x[index * chunk..][..out.len()];
         for (x, out) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)) {
-            pulp::Arch::new().dispatch(Line::<T, K> {
+            crate::cpu::simd::run(Line::<T, K> {
                 x,
                 out,
                 inner,

@@ -103,7 +103,7 @@ fn forward<T: Float + Real>(x: &[T], y: &mut [T]) {
             }
         }
     }
-    pulp::Arch::new().dispatch(Row(x, y));
+    crate::cpu::simd::run(Row(x, y));
 }
 
 /// The dot product of a row, and the gradient from it.
@@ -120,5 +120,5 @@ fn backward<T: Float>(y: &[T], dy: &[T], dx: &mut [T]) {
             }
         }
     }
-    pulp::Arch::new().dispatch(Row(y, dy, dx));
+    crate::cpu::simd::run(Row(y, dy, dx));
 }
