@@ -73,7 +73,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn conformance(folder: &Path, device: &str) -> Result<()> {
     let mut run = cargo(&["xtask", "conformance"]);
     Driver::prepare()?.apply(&mut run);
-    show(run.arg(std::path::absolute(folder)?).args(["--device", device]))
+    // Of the operations that are there; complex64, which is not, counts as failed.
+    let goal = ["--set", "foundation", "--require", "95.5,95.5,99"];
+    show(run.arg(std::path::absolute(folder)?).args(["--device", device]).args(goal))
 }
 
 fn summary(results: &[(&str, Duration, Result<()>)]) -> Result<()> {
