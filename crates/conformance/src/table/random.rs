@@ -1,9 +1,10 @@
 //! Random numbers, always with a key.
 
-use wootz::{Arg, Scalar, random};
+use wootz::random::{self, Samples};
+use wootz::{Arg, Scalar};
 
 use super::{one, rows};
-use crate::call::{Call, Refusal, sayable};
+use crate::call::{Call, Refusal, sayable, unsayable};
 
 rows! {
     "random.bernoulli" => |c| {
@@ -15,6 +16,20 @@ rows! {
         };
         c.ignore("shape");
         one(random::bernoulli(p, &shape, Some(&c.array("key")?)))
+    },
+    "random.categorical" => |c| {
+        let shape = c.has("shape").then(|| c.shape("shape")).transpose()?;
+        let number = c.has("num_samples").then(|| c.size("num_samples")).transpose()?;
+        c.ignore("shape");
+        c.ignore("num_samples");
+        let samples = match (&shape, number) {
+            (None, None) => Samples::One,
+            (None, Some(number)) => Samples::Many(number),
+            (Some(shape), None) => Samples::Shape(shape),
+            (Some(_), Some(_)) => return unsayable("num_samples", "given beside shape"),
+        };
+        let key = c.array("key")?;
+        one(random::categorical(&c.array("logits")?, c.int("axis")?, samples, Some(&key)))
     },
     "random.gumbel" => |c| {
         one(random::gumbel(&c.shape("shape")?, c.dtype("dtype")?, Some(&c.array("key")?)))

@@ -4,11 +4,18 @@ use super::{many, one, rows};
 
 rows! {
     "all" => |c| one(wootz::all(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?)),
+    "allclose" => |c| one(wootz::allclose(
+        c.arg("a")?,
+        c.arg("b")?,
+        c.float("rtol")?,
+        c.float("atol")?,
+        c.flag("equal_nan")?,
+    )),
     "any" => |c| one(wootz::any(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?)),
     "argmax" => |c| one(wootz::argmax(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?)),
     "argmin" => |c| one(wootz::argmin(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?)),
     "array_equal" => |c| {
-        one(wootz::array_equal(&c.array("a")?, &c.array("b")?, c.flag("equal_nan")?))
+        one(wootz::array_equal(c.arg("a")?, c.arg("b")?, c.flag("equal_nan")?))
     },
     "count_nonzero" => |c| {
         one(wootz::count_nonzero(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?))
