@@ -6,7 +6,7 @@ use super::scatter::{self, Reduce};
 use super::slice_update::{slice_ranges, stripped, update_ranges};
 use crate::array::{Arg, Array, DType, Shape};
 use crate::error::{Error, Result};
-use crate::op::{Case, EVERY, Entry};
+use crate::op::{Case, EVERY, Entry, Tolerance};
 use crate::ops::{add, divide, multiply, negative, ones_like, reshape};
 
 /// Cases of updating by index.
@@ -20,6 +20,8 @@ pub(super) fn entries() -> Vec<Entry> {
             .fixed(1, DType::U32, 0.0..3.0)
             .fixed(2, DType::I32, -3.0..3.0)
             .dtypes(EVERY)
+            // Repeated indices: several roundings in one element.
+            .tolerance(Tolerance::Reduction)
     };
     vec![Entry {
         name: "at",
