@@ -97,8 +97,11 @@ pub(crate) fn cases() -> Vec<Known> {
 
 /// Operations without a reference, and why.
 pub(crate) const WITHOUT: &[(&str, &str)] = &[
+    ("allclose", "composed of isclose and all, and compared with recorded values of MLX"),
+    ("array_equal", "composed of equal and all, and compared with recorded values of MLX"),
     ("as_strided", "moves bits by strides, which its unit tests spell out"),
     ("at", "composed of take, put and scatter, whose cases have references or goldens"),
+    ("divmod", "composed of floor_divide and remainder, which have references"),
     ("gather", "take and take_along_axis are its cases with references"),
     ("index", "composed of slice, take and gather"),
     ("random_bits", "compared bit by bit with recorded values of MLX"),
