@@ -210,11 +210,10 @@ pub fn randint(
     }
     let (low, high) = (low.into(), high.into());
     let numbers = uniform(low.clone(), high.clone(), shape, DType::F32, key)?;
+    let integers = astype(&crate::ops::floor(&numbers)?, dtype)?;
     if dtype == DType::Bool {
-        // Every number but 0 would be true.
-        return astype(&crate::ops::floor(&numbers)?, dtype);
+        return Ok(integers);
     }
-    let integers = astype(&numbers, dtype)?;
     // Rounding may have reached the upper bound.
     let device = numbers.device();
     let last = subtract(in_dtype(high, dtype, device)?, 1)?;

@@ -139,6 +139,8 @@ pub fn convert(from: Class, to: DType, value: &str) -> String {
         (Class::F32 | Class::F64, Class::U64) => {
             format!("select(u64({value}), u64(i64({value})), {value} < 0.0)")
         }
+        // By way of the wide signed type, so that the sign is kept whatever the driver does.
+        (Class::I32, Class::U64) => format!("u64(i64({value}))"),
         _ => format!("{target}({value})"),
     }
 }
