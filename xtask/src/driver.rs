@@ -50,6 +50,10 @@ impl Driver {
 
     /// Tells a test process which driver to use, and whether GPU cases must run.
     pub(crate) fn apply(&self, command: &mut Command) {
+        // Mesa prints an error about this one, though nothing here opens a window.
+        if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+            command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
+        }
         match self {
             Driver::Software(manifest) => {
                 command.env("VK_DRIVER_FILES", manifest).env("VK_ICD_FILENAMES", manifest);

@@ -204,3 +204,13 @@ fn updates_are_not_visible_through_earlier_views() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_constant_can_be_in_memory_for_one_reader_and_inlined_for_another() -> Result<()> {
+    let one = Array::scalar(1.0, DType::F32)?;
+    let broadcast = wootz::broadcast_to(&one, &[3])?;
+    let sum = broadcast.sum(())?;
+    let fused = &sum * 2.0 + &one;
+    assert_eq!(fused.item::<f32>()?, 7.0);
+    Ok(())
+}

@@ -19,7 +19,7 @@ const MACHINERY: [&str; 9] = [
 ];
 
 /// (file or folder, ops it may call, why)
-const ALLOWED: [(&str, Option<&[&str]>, &str); 5] = [
+const ALLOWED: [(&str, Option<&[&str]>, &str); 6] = [
     (
         "autograd/",
         Some(&["add", "ones_like", "zeros_like"]),
@@ -27,6 +27,7 @@ const ALLOWED: [(&str, Option<&[&str]>, &str); 5] = [
     ),
     ("array/operators.rs", None, "operators forward to ops"),
     ("array/construct.rs", None, "constructors forward to ops"),
+    ("array/display.rs", Some(&["astype"]), "narrow numbers are printed as wide ones"),
     ("array/methods.rs", None, "methods forward to ops"),
     (
         "array/mod.rs",
@@ -40,7 +41,9 @@ pub(super) fn check(files: &[Source], breaches: &mut Vec<String>) {
     let ops = names(files);
     for file in files {
         let Some(inner) = file.path.strip_prefix(LIBRARY) else { continue };
-        if file.extension() != "rs" || !MACHINERY.iter().any(|m| inner.starts_with(m)) {
+        // Tests of the machinery may name what they test with.
+        let test = inner.ends_with("tests.rs");
+        if test || file.extension() != "rs" || !MACHINERY.iter().any(|m| inner.starts_with(m)) {
             continue;
         }
         let allowed = ALLOWED.iter().find(|(path, ..)| inner.starts_with(path)).map(|a| a.1);

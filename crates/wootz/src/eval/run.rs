@@ -96,11 +96,13 @@ impl Runner<'_, '_> {
         program: Program,
         inputs: &[InputRef],
     ) -> Result<()> {
-        let nodes: Vec<Arc<Node>> =
-            members.iter().filter_map(|&place| self.graph.nodes[place].clone()).collect();
-        let root = nodes[0].clone();
-        let retained = nodes.iter().any(|node| retains(node));
-        let works: Vec<Option<Work>> = nodes.iter().map(|node| node.work()).collect();
+        // A constant may be gone: evaluated by itself, for somebody who needed it in memory.
+        let nodes: Vec<Option<Arc<Node>>> =
+            members.iter().map(|&place| self.graph.nodes[place].clone()).collect();
+        let Some(root) = nodes[0].clone() else { return Ok(()) };
+        let retained = nodes.iter().flatten().any(|node| retains(node));
+        let works: Vec<Option<Work>> =
+            nodes.iter().map(|node| node.as_ref().and_then(|node| node.work())).collect();
         let position = |place| members.iter().position(|&member| member == place);
         let arrays: SmallVec<[&Array; 4]> = inputs
             .iter()

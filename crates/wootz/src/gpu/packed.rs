@@ -89,7 +89,7 @@ pub fn load_written(name: &str, output: &str, dtype: DType) -> String {
 }
 
 /// Declares an output of whole words as `name_data`, for kernels whose threads own words:
-/// [`pack_word`] makes the word.
+/// [`narrow`] makes its parts.
 pub fn word_writer(name: &str, binding: usize, dtype: DType) -> String {
     let storage = storage_type(dtype);
     format!(

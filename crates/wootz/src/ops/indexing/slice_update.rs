@@ -38,7 +38,7 @@ pub(super) fn entries() -> Vec<Entry> {
     }]
 }
 
-/// A copy of `x` whose elements `start..stop` in steps, as [`slice`] counts them, are those of
+/// A copy of `x` whose elements `start..stop` in steps, as [`slice()`](crate::slice()) counts them, are those of
 /// `update`, broadcast and converted to the dtype of `x`. The memory of `x` is reused when nobody
 /// else needs it.
 ///
