@@ -60,10 +60,16 @@ pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()>
 
 /// Runs or queues everything that the arrays need.
 fn submit(arrays: &[&Array]) -> Result<()> {
-    if arrays.iter().all(|array| array.is_evaluated()) {
+    let evaluated = || arrays.iter().all(|array| array.is_evaluated());
+    if evaluated() && !arrays.iter().any(|array| array.device().is_gpu()) {
         return Ok(());
     }
     let mut evaluation = EVALUATION.lock().unwrap_or_else(PoisonError::into_inner);
+    // A GPU array counts as evaluated once it is recorded; whoever recorded it has submitted it
+    // by the time the lock is free.
+    if evaluated() {
+        return Ok(());
+    }
     evaluation.epoch = evaluation.epoch.wrapping_add(1).max(1);
     let graph = order::Graph::collect(evaluation.epoch, arrays);
     let steps = fusion::plan(&graph);
