@@ -20,6 +20,8 @@ pub enum Work {
     Bytes(f64),
     /// Floating-point operations.
     Flops(f64),
+    /// Calls, of which the time of one is told.
+    Calls(f64),
 }
 
 /// What wootz must reach.
@@ -29,11 +31,13 @@ pub enum Goal {
     OfLimit(f64),
     /// At least this many times this peer's speed.
     OfPeer(Peer, f64),
+    /// At most this many nanoseconds a call.
+    Nanoseconds(f64),
 }
 
 /// One line of the table.
 pub struct Row {
-    /// Name, also the op's name in a request to PyTorch.
+    /// Name, also the operation's name in a request to PyTorch.
     pub name: &'static str,
     /// Sizes: rows and columns, or m, k, n.
     pub sizes: &'static [usize],
@@ -57,7 +61,7 @@ impl Row {
 
 /// Every row, in the order of the table.
 pub fn all() -> Vec<Row> {
-    use Goal::{OfLimit, OfPeer};
+    use Goal::{Nanoseconds, OfLimit, OfPeer};
     use Peer::{Candle, Faer, Gemm, Torch};
     const SQUARE: &[usize] = &[4096, 4096];
     // Arrays of 4096 x 4096 f32 that an op must read or write.
@@ -90,5 +94,13 @@ pub fn all() -> Vec<Row> {
         product(K2, "f32", &[Torch, Faer, Gemm, Candle], &[OfPeer(Torch, 1.0)]),
         product(K1, "bf16", &[Candle], &[OfPeer(Candle, 1.0)]),
         product(K1, "f16", &[Candle], &[OfPeer(Candle, 1.0)]),
+        Row {
+            name: "lazy_node",
+            sizes: &[1000],
+            dtype: "f32",
+            work: Work::Calls(1000.0),
+            peers: &[],
+            goals: &[Nanoseconds(300.0)],
+        },
     ]
 }

@@ -14,7 +14,8 @@ pub struct Line {
     seconds: Option<f64>,
     speed: Option<f64>,
     unit: &'static str,
-    limit: f64,
+    /// What the machine reaches; nothing for the time of a call.
+    limit: Option<f64>,
     peers: Vec<(Peer, Option<f64>)>,
 }
 
@@ -26,11 +27,13 @@ impl Line {
         peers: Vec<(Peer, Option<f64>)>,
         limits: &Limits,
     ) -> Line {
-        let (amount, limit, unit) = match row.work {
-            Work::Bytes(b) => (b / 1e9, limits.copy, "GB/s"),
-            Work::Flops(f) => (f / 1e9, limits.fma, "GFLOP/s"),
+        let per_second = |amount: f64| seconds.map(|s| amount / 1e9 / s);
+        let (speed, limit, unit) = match row.work {
+            Work::Bytes(bytes) => (per_second(bytes), Some(limits.copy), "GB/s"),
+            Work::Flops(flops) => (per_second(flops), Some(limits.fma), "GFLOP/s"),
+            Work::Calls(calls) => (seconds.map(|s| s * 1e9 / calls), None, "ns/call"),
         };
-        Line { title: row.title(), seconds, speed: seconds.map(|s| amount / s), unit, limit, peers }
+        Line { title: row.title(), seconds, speed, unit, limit, peers }
     }
 
     /// What this line misses of its row's goals, a missing subject included.
@@ -45,9 +48,15 @@ impl Line {
         for goal in row.goals {
             match *goal {
                 Goal::OfLimit(wanted) => {
-                    let got = self.speed.unwrap_or(0.0) / self.limit;
+                    let got = self.fraction().unwrap_or(0.0);
                     if got < wanted {
                         out.push(format!("{}: {got:.2} of the limit, wanted {wanted}", self.title));
+                    }
+                }
+                Goal::Nanoseconds(most) => {
+                    let got = self.speed.unwrap_or(f64::INFINITY);
+                    if got > most {
+                        out.push(format!("{}: {got:.0} ns, wanted {most}", self.title));
                     }
                 }
                 Goal::OfPeer(peer, wanted) => {
@@ -60,28 +69,22 @@ impl Line {
         }
         out
     }
+
+    fn fraction(&self) -> Option<f64> {
+        Some(self.speed? / self.limit?)
+    }
 }
 
 impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:<32}", self.title)?;
-        match (self.seconds, self.speed) {
-            (Some(s), Some(v)) => {
-                write!(
-                    f,
-                    "{:>10.3} {v:>7.1} {:<7}{:>7.1}   {:>7.2} ",
-                    s * 1e3,
-                    self.unit,
-                    self.limit,
-                    v / self.limit
-                )?;
-            }
-            _ => write!(
-                f,
-                "{:>10} {:>7} {:<7}{:>7.1}   {:>7} ",
-                "-", "-", self.unit, self.limit, "-"
-            )?,
-        }
+        let text = |value: Option<f64>, digits: usize| {
+            value.map_or("-".to_string(), |value| format!("{value:.digits$}"))
+        };
+        let time = text(self.seconds.map(|s| s * 1e3), 3);
+        let (speed, limit) = (text(self.speed, 1), text(self.limit, 1));
+        let fraction = text(self.fraction(), 2);
+        write!(f, "{time:>10} {speed:>7} {:<7}{limit:>7}   {fraction:>7} ", self.unit)?;
         for (peer, time) in &self.peers {
             match (time, self.seconds) {
                 (Some(t), Some(own)) => write!(f, " {peer:?} {:.3} ({:.2})", t * 1e3, t / own)?,

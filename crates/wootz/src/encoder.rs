@@ -155,7 +155,7 @@ impl Encoder {
                 ));
             }
         }
-        let metas: SmallVec<[Meta; 3]> = inputs.iter().map(|input| input.meta().clone()).collect();
+        let metas: SmallVec<[&Meta; 4]> = inputs.iter().map(|input| input.meta()).collect();
         let expected = op.infer(&metas)?;
         check_outputs(op, inputs.len(), &expected, outputs)?;
         let operand = |(index, array): (usize, &&Array)| Operand::of(op, index, array);

@@ -2,7 +2,8 @@
 //! elementwise kernels that can be fused, and the entries and cases that the test harness walks.
 
 use std::fmt::Debug;
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -28,7 +29,7 @@ pub trait Op: Debug + Send + Sync + 'static {
 
     /// Checks the inputs and tells the outputs' shapes and dtypes. Outputs are row-major, unless
     /// this is a [view](Op::is_view), where the layout tells how the first input is seen.
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas>;
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas>;
 
     /// Whether the output only sees the memory of the first input in another way.
     fn is_view(&self) -> bool {
@@ -42,7 +43,7 @@ pub trait Op: Debug + Send + Sync + 'static {
     }
 
     /// Bytes that a kernel needs beside its outputs.
-    fn scratch(&self, _inputs: &[Meta], _gpu: bool) -> usize {
+    fn scratch(&self, _inputs: &[&Meta], _gpu: bool) -> usize {
         0
     }
 
@@ -81,6 +82,32 @@ pub trait Op: Debug + Send + Sync + 'static {
     /// Such operations broadcast their inputs and are fused.
     fn elementwise(&self) -> Option<Elementwise> {
         None
+    }
+}
+
+/// A handle to an operation. One that lives as long as the program costs nothing to hold.
+#[derive(Clone, Debug)]
+pub enum OpRef {
+    /// Lives as long as the program, as the row of a table does.
+    Static(&'static dyn Op),
+    /// Shared by those who hold it.
+    Shared(Arc<dyn Op>),
+}
+
+impl Deref for OpRef {
+    type Target = dyn Op;
+
+    fn deref(&self) -> &dyn Op {
+        match self {
+            OpRef::Static(op) => *op,
+            OpRef::Shared(op) => &**op,
+        }
+    }
+}
+
+impl<T: Op> From<T> for OpRef {
+    fn from(op: T) -> OpRef {
+        OpRef::Shared(Arc::new(op))
     }
 }
 
@@ -273,7 +300,7 @@ pub const EVERY: &[DType] = &[
 ];
 
 /// Checks the number of inputs; the first line of most `infer` functions.
-pub fn expect_inputs(op: &dyn Op, inputs: &[Meta], count: usize) -> Result<()> {
+pub fn expect_inputs(op: &dyn Op, inputs: &[&Meta], count: usize) -> Result<()> {
     if inputs.len() != count {
         return Err(Error::argument(op.name(), "inputs", format!("{count} arrays"), inputs.len()));
     }
@@ -281,7 +308,7 @@ pub fn expect_inputs(op: &dyn Op, inputs: &[Meta], count: usize) -> Result<()> {
 }
 
 /// Checks that an input is row-major, which lazy functions see to and explicit callers must.
-pub fn expect_contiguous(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+pub fn expect_contiguous(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
     let layout = &inputs[index].layout;
     if !layout.is_contiguous() {
         let expected = "a row-major array";
@@ -292,7 +319,7 @@ pub fn expect_contiguous(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<(
 }
 
 /// Checks the dtype of an input.
-pub fn expect_dtype(op: &dyn Op, inputs: &[Meta], index: usize, dtype: DType) -> Result<()> {
+pub fn expect_dtype(op: &dyn Op, inputs: &[&Meta], index: usize, dtype: DType) -> Result<()> {
     if inputs[index].dtype != dtype {
         return Err(Error::dtype(op.name(), argument_name(op, index), dtype, inputs[index].dtype));
     }
@@ -300,7 +327,7 @@ pub fn expect_dtype(op: &dyn Op, inputs: &[Meta], index: usize, dtype: DType) ->
 }
 
 /// Checks that an input is of a float dtype.
-pub fn expect_float(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+pub fn expect_float(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
     if !inputs[index].dtype.is_float() {
         let expected = "a floating-point type";
         return Err(Error::dtype(
@@ -314,7 +341,7 @@ pub fn expect_float(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
 }
 
 /// Checks the shape of an input.
-pub fn expect_shape(op: &dyn Op, inputs: &[Meta], index: usize, shape: &[usize]) -> Result<()> {
+pub fn expect_shape(op: &dyn Op, inputs: &[&Meta], index: usize, shape: &[usize]) -> Result<()> {
     if inputs[index].shape() != shape {
         let expected = format!("{shape:?}");
         return Err(Error::shape(

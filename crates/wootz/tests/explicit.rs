@@ -156,7 +156,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 fn run(op: &dyn Op, inputs: &[Array], outputs: &[Array], device: &Device) -> Result<()> {
     let inputs: Vec<&Array> = inputs.iter().collect();
     let outputs: Vec<&Array> = outputs.iter().collect();
-    let metas: Vec<Meta> = inputs.iter().map(|input| input.meta().clone()).collect();
+    let metas: Vec<&Meta> = inputs.iter().map(|input| input.meta()).collect();
     let mut workspace = Workspace::new(device, op.scratch(&metas, device.is_gpu()))?;
     let mut encoder = Encoder::new(device)?;
     let recorded = encoder.run(op, &inputs, &outputs, &mut workspace);
@@ -420,7 +420,7 @@ fn a_workspace_that_is_too_small_is_refused() {
             let outputs: Vec<Array> = row.outputs.iter().map(|o| o.pattern(&device)).collect();
             let inputs: Vec<&Array> = inputs.iter().collect();
             let outputs: Vec<&Array> = outputs.iter().collect();
-            let metas: Vec<Meta> = inputs.iter().map(|input| input.meta().clone()).collect();
+            let metas: Vec<&Meta> = inputs.iter().map(|input| input.meta()).collect();
             let bytes = row.op.scratch(&metas, device.is_gpu());
             if bytes == 0 {
                 continue;
@@ -444,7 +444,7 @@ impl Op for Broken {
         "broken"
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         Ok(Metas::from_elem(inputs[0].clone(), 1))
     }
 

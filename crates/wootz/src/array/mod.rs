@@ -23,7 +23,7 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::eval;
-use crate::op::{Metas, Op};
+use crate::op::{Metas, Op, OpRef};
 
 /// An n-dimensional array. Operations on it build a graph; memory is filled when a value is asked
 /// for, or by [`eval`](crate::eval()). Clones share everything.
@@ -151,18 +151,19 @@ impl Array {
 
     /// The operation this array waits for and its inputs; nothing once that is forgotten, which is
     /// after evaluation. For tools that look at graphs.
-    pub fn producer(&self) -> Option<(Arc<dyn Op>, Vec<Array>)> {
+    pub fn producer(&self) -> Option<(OpRef, Vec<Array>)> {
         self.node.work().map(|work| (work.op, work.inputs.into_vec()))
     }
 
     /// Applies an operation with one output.
-    pub fn apply(op: impl Op, inputs: &[&Array]) -> Result<Array> {
-        let mut outputs = Array::apply_all(Arc::new(op), inputs)?;
+    pub fn apply(op: impl Into<OpRef>, inputs: &[&Array]) -> Result<Array> {
+        let mut outputs = Array::apply_all(op, inputs)?;
         outputs.pop().ok_or(Error::Gpu { message: "operation without outputs".into() })
     }
 
     /// Applies an operation; one array per output.
-    pub fn apply_all(op: Arc<dyn Op>, inputs: &[&Array]) -> Result<SmallVec<[Array; 1]>> {
+    pub fn apply_all(op: impl Into<OpRef>, inputs: &[&Array]) -> Result<SmallVec<[Array; 1]>> {
+        let op = op.into();
         let device = match inputs.first() {
             Some(first) => common_device(&*op, first, inputs)?,
             None => Device::default_device(),
@@ -172,11 +173,11 @@ impl Array {
 
     /// Applies an operation whose outputs live on `device`.
     pub(crate) fn apply_on(
-        op: Arc<dyn Op>,
+        op: OpRef,
         inputs: &[&Array],
         device: &Device,
     ) -> Result<SmallVec<[Array; 1]>> {
-        let metas: SmallVec<[Meta; 3]> = inputs.iter().map(|input| input.meta().clone()).collect();
+        let metas: SmallVec<[&Meta; 4]> = inputs.iter().map(|input| input.meta()).collect();
         let outputs = op.infer(&metas)?;
         if device.is_gpu() {
             check_gpu_dtypes(op.name(), device, &outputs)?;
@@ -194,7 +195,7 @@ impl Array {
     }
 
     /// A scalar computed by an operation without inputs.
-    pub(crate) fn scalar_node(op: Arc<dyn Op>, dtype: DType, device: &Device) -> Array {
+    pub(crate) fn scalar_node(op: OpRef, dtype: DType, device: &Device) -> Array {
         let outputs = Metas::from_elem(Meta { layout: Layout::contiguous(&[]), dtype }, 1);
         let work = Work { op, inputs: SmallVec::new() };
         Array { node: Arc::new(Node::pending(device.clone(), outputs, work)), index: 0 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::{Array, Meta};
 use crate::buffer::Buffer;
 use crate::device::Device;
-use crate::op::{Metas, Op};
+use crate::op::{Metas, OpRef};
 
 /// The buffers of a node's outputs.
 pub(crate) type Buffers = SmallVec<[Arc<Buffer>; 1]>;
@@ -28,7 +28,7 @@ pub(crate) struct Node {
 /// How a node's outputs come about.
 #[derive(Clone)]
 pub(crate) struct Work {
-    pub(crate) op: Arc<dyn Op>,
+    pub(crate) op: OpRef,
     pub(crate) inputs: SmallVec<[Array; 2]>,
 }
 

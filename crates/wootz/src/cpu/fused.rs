@@ -1,9 +1,11 @@
 //! Runs elementwise programs tile by tile: one pass over memory whatever the number of steps.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use super::simd::Ahead;
 use super::tile::{self, TILE, Walk};
 use super::{CpuCall, threads};
 use crate::array::{Class, DType, Layout, collapse};
@@ -13,10 +15,45 @@ use crate::op::{BLOCK, TileFn};
 
 /// Elements a thread takes at a time.
 const CHUNK: usize = 16 * TILE;
+/// Arguments of a step.
+const MOST_ARGUMENTS: usize = 3;
 
 thread_local! {
     /// Tiles of the running thread, reused from call to call.
-    static REGISTERS: RefCell<Vec<Vec<u64>>> = const { RefCell::new(Vec::new()) };
+    static REGISTERS: RefCell<Vec<Register>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Room for a tile of any class.
+#[derive(Default)]
+struct Register(Vec<Line>);
+
+/// A cache line: vectors that cross one cost twice.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+struct Line([u64; 8]);
+
+impl Register {
+    /// Lines of the largest tile, and room to shift it.
+    const LINES: usize = TILE / 8;
+    const SHIFTS: usize = 16;
+
+    fn new() -> Register {
+        Register(vec![bytemuck::Zeroable::zeroed(); Self::LINES + Self::SHIFTS])
+    }
+
+    /// The bytes of register `index`. Neighbours are shifted against each other: processors take a
+    /// load for one that waits for a store if their addresses differ by a multiple of 4 KiB.
+    fn bytes(&self, index: usize) -> &[u8] {
+        bytemuck::cast_slice(&self.0[Self::shift(index)..][..Self::LINES])
+    }
+
+    fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.0[Self::shift(index)..][..Self::LINES])
+    }
+
+    fn shift(index: usize) -> usize {
+        (index * 5 + 3) % Self::SHIFTS
+    }
 }
 
 /// Computes `program` over the call's inputs, broadcast to the output's shape.
@@ -179,26 +216,27 @@ impl<'a> Plan<'a> {
     }
 
     /// Computes the elements of one chunk of the output.
-    fn run_chunk(&self, registers: &mut Vec<Vec<u64>>, start: usize, out: &mut [u8], size: usize) {
+    fn run_chunk(&self, registers: &mut Vec<Register>, start: usize, out: &mut [u8], size: usize) {
         while registers.len() < self.registers {
-            registers.push(vec![0; TILE]);
+            registers.push(Register::new());
         }
         // A constant by itself fills tiles; elsewhere a block of it is enough.
         let elements = if self.steps[0].function.is_none() { TILE } else { BLOCK };
         for &(register, bits, class) in &self.constants {
-            let tile: &mut [u8] = bytemuck::cast_slice_mut(&mut registers[register]);
+            let tile = registers[register].bytes_mut(register);
             tile::fill(class, bits, &mut tile[..elements * class.size()]);
         }
         for &(input, register) in &self.scalars {
             if let Some(walk) = &self.inputs[input] {
-                walk.load(&[], 0, BLOCK, bytemuck::cast_slice_mut(&mut registers[register]));
+                walk.load(&[], 0, BLOCK, registers[register].bytes_mut(register));
             }
         }
+        let share = TILE.div_ceil(self.steps.len());
         for (index, out) in out.chunks_mut(TILE * size).enumerate() {
             let start = start + index * TILE;
             let count = out.len() / size;
             for &(input, register) in &self.loads {
-                let target = bytemuck::cast_slice_mut(&mut registers[register]);
+                let target = registers[register].bytes_mut(register);
                 match &self.inputs[input] {
                     Some(walk) => walk.load(self.shape, start, count, target),
                     // The input gave its memory to the output: it is read from there.
@@ -210,7 +248,7 @@ impl<'a> Plan<'a> {
             if padded {
                 for &(input, register) in &self.direct {
                     if let Some(walk) = &self.inputs[input] {
-                        let target = bytemuck::cast_slice_mut(&mut registers[register]);
+                        let target = registers[register].bytes_mut(register);
                         walk.load(self.shape, start, count, target);
                     }
                 }
@@ -218,7 +256,26 @@ impl<'a> Plan<'a> {
             let tile = Tile { start, count, padded };
             for (position, step) in self.steps.iter().enumerate() {
                 let last = position + 1 == self.steps.len();
+                if !last {
+                    let part = (position * share).min(count)..((position + 1) * share).min(count);
+                    self.fetch_next(part, &tile, Ahead::behind(out), size);
+                }
                 self.run_step(registers, step, &tile, last.then_some(&mut *out));
+            }
+        }
+    }
+
+    /// Starts to fetch a part of what the next tile reads and writes. Only the first and the last
+    /// step touch memory; the steps between them would leave it idle.
+    #[inline]
+    fn fetch_next(&self, part: Range<usize>, tile: &Tile, out: Ahead, size: usize) {
+        out.fetch_all(part.start * size..part.end * size);
+        for &(input, _) in &self.direct {
+            if let Some(walk) = &self.inputs[input] {
+                let size = walk.dtype.size();
+                let next = (walk.offset + tile.start + tile.count) * size;
+                let next = walk.bytes.get(next..).unwrap_or_default();
+                Ahead::of(next).fetch_all(part.start * size..part.end * size);
             }
         }
     }
@@ -227,7 +284,7 @@ impl<'a> Plan<'a> {
     #[inline]
     fn run_step(
         &self,
-        registers: &mut [Vec<u64>],
+        registers: &mut [Register],
         step: &PlanStep,
         tile: &Tile,
         out: Option<&mut [u8]>,
@@ -236,17 +293,19 @@ impl<'a> Plan<'a> {
         let width = step.dtype.class().size();
         // The register is taken out so that others can be read while it is written.
         let mut target = std::mem::take(&mut registers[step.register]);
-        let arguments: SmallVec<[&[u8]; 3]> = (step.arguments.iter())
-            .map(|&(source, width)| self.argument(registers, source, width, tile, elements))
-            .collect();
-        let register: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut target)[..elements * width];
+        let mut arguments: [&[u8]; MOST_ARGUMENTS] = [&[]; MOST_ARGUMENTS];
+        for (slot, &(source, width)) in arguments.iter_mut().zip(&step.arguments) {
+            *slot = self.argument(registers, source, width, tile, elements);
+        }
+        let arguments = &arguments[..step.arguments.len()];
+        let register = &mut target.bytes_mut(step.register)[..elements * width];
         match (step.function, out) {
             (Some(function), Some(out)) if tile::is_wide(step.dtype) && !tile.padded => {
-                function(&arguments, out);
+                function(arguments, out);
             }
             (function, out) => {
                 if let Some(function) = function {
-                    function(&arguments, register);
+                    function(arguments, register);
                     tile::round(step.dtype, register);
                 }
                 if let Some(out) = out {
@@ -254,20 +313,19 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        drop(arguments);
         registers[step.register] = target;
     }
 
     #[inline]
     fn argument<'r>(
         &'r self,
-        registers: &'r [Vec<u64>],
+        registers: &'r [Register],
         source: Source,
         width: usize,
         tile: &Tile,
         elements: usize,
     ) -> &'r [u8] {
-        let register = |register: usize| bytemuck::cast_slice::<u64, u8>(&registers[register]);
+        let register = |register: usize| registers[register].bytes(register);
         match source {
             Source::Block(block) => &register(block)[..BLOCK * width],
             Source::Direct(input, _) if !tile.padded => match &self.inputs[input] {

@@ -88,7 +88,7 @@ impl Op for Fused {
         "fused"
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         for input in inputs {
             broadcast_shapes(self.name(), input.shape(), &self.shape)?;
         }

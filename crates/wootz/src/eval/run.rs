@@ -176,7 +176,7 @@ impl Runner<'_, '_> {
             .collect::<Result<SmallVec<[Operand; 2]>>>()?;
         // Nothing to compute, and kernels need not know about empty arrays.
         if outputs.iter().any(|output| output.meta.size() > 0) {
-            let metas: SmallVec<[Meta; 4]> = operands.iter().map(|o| o.meta.clone()).collect();
+            let metas: SmallVec<[&Meta; 4]> = operands.iter().map(|o| &o.meta).collect();
             let scratch = op.scratch(&metas, node.device.is_gpu());
             let scratch =
                 (scratch > 0).then(|| Buffer::alloc(&node.device, scratch)).transpose()?;

@@ -26,6 +26,15 @@ pub(crate) fn exp(x: f32) -> f32 {
     scale(p, n)
 }
 
+/// e to the power `x` for `x` up to zero, or NaN, in fewer steps: results below 1.7e-38 are zero.
+#[cfg_attr(not(debug_assertions), inline(always))]
+pub(crate) fn exp_nonpositive(x: f32) -> f32 {
+    const LOWEST: f32 = -87.0;
+    let (m, n) = expm1_parts(if x < LOWEST { LOWEST } else { x });
+    let power = (1.0 + m) * power_of_two(n);
+    if x < LOWEST { 0.0 } else { power }
+}
+
 /// e to the power `x`, minus 1, without cancellation near zero.
 #[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn expm1(x: f32) -> f32 {

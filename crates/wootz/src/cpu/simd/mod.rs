@@ -1,9 +1,12 @@
 //! Vector code: plain loops compiled for the processor at hand, and the scalar functions in them.
 
+#[allow(unsafe_code)]
+mod ahead;
 pub(crate) mod math;
 mod numbers;
 pub(crate) mod rows;
 
+pub(crate) use ahead::Ahead;
 pub(crate) use numbers::{Integer, Real};
 
 /// Runs a loop compiled for the best instruction set the processor has. What its method calls must
@@ -12,9 +15,34 @@ pub(crate) use numbers::{Integer, Real};
 #[inline(always)]
 pub(crate) fn run<L: pulp::WithSimd>(body: L) -> L::Output {
     #[cfg(debug_assertions)]
-    return body.with_simd(pulp::Scalar::new());
+    return baseline(body);
     #[cfg(not(debug_assertions))]
     pulp::Arch::new().dispatch(body)
+}
+
+/// The types a tile is computed in, and how their loops are compiled: those of 64 bits once, for the
+/// baseline, because every instruction set doubles what is compiled and few programs use them.
+pub(crate) trait Vectorised {
+    /// Runs a loop over values of this type.
+    fn run<L: pulp::WithSimd>(body: L) -> L::Output;
+}
+
+macro_rules! vectorised {
+    ($($type:ty => $run:expr),*) => {$(
+        impl Vectorised for $type {
+            #[inline(always)]
+            fn run<L: pulp::WithSimd>(body: L) -> L::Output {
+                ($run)(body)
+            }
+        }
+    )*};
+}
+
+vectorised!(f32 => run, u32 => run, i32 => run, f64 => baseline, u64 => baseline, i64 => baseline);
+
+#[inline(always)]
+fn baseline<L: pulp::WithSimd>(body: L) -> L::Output {
+    body.with_simd(pulp::Scalar::new())
 }
 
 /// [`run`] for a small closure: a large one may not be inlined, and then is not vectorised.

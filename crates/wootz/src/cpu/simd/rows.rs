@@ -48,6 +48,16 @@ macro_rules! floats {
 
 floats!(f32, f64);
 
+/// How many rows a thread takes at a time: enough of them that fetching ahead pays, and few enough
+/// that all threads have some.
+pub(crate) fn per_task(rows: usize, columns: usize) -> usize {
+    const LEAST: usize = 4 * 1024;
+    const MOST: usize = 64 * 1024;
+    const TASKS: usize = 64;
+    let elements = (rows.saturating_mul(columns) / TASKS).clamp(LEAST, MOST);
+    (elements / columns.max(1)).max(1)
+}
+
 /// The sum of the products of two rows of one length.
 #[inline(always)]
 pub(crate) fn dot<T: Float>(a: &[T], b: &[T]) -> T {
@@ -145,7 +155,9 @@ impl<T: Float> Lanes<T> {
 
     #[inline(always)]
     fn fold(self, join: impl Fn(T, T) -> T) -> T {
-        let mut lanes = self.0;
+        // Through memory: the compiler would otherwise cut the lanes of the loop before this as
+        // narrow as the pairs that are joined here.
+        let mut lanes = std::hint::black_box(self.0);
         let mut width = LANES / 2;
         while width > 0 {
             for i in 0..width {

@@ -1,7 +1,5 @@
 //! Conversions and constants: `astype`, `copy`, scalars and filled arrays, moves between devices.
 
-use std::sync::Arc;
-
 use super::{single_program, sum_to_shape};
 use crate::array::{Arg, Array, DType, Meta, Scalar};
 use crate::cpu::CpuCall;
@@ -9,7 +7,7 @@ use crate::device::Device;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Case, Elementwise, Entry, Gradient, Metas, Op, Tolerance, expect_inputs};
+use crate::op::{Case, Elementwise, Entry, Gradient, Metas, Op, OpRef, Tolerance, expect_inputs};
 
 /// Cases of the conversions.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -46,7 +44,7 @@ pub fn astype(x: &Array, dtype: DType) -> Result<Array> {
     if x.dtype() == dtype {
         return Ok(x.clone());
     }
-    Array::apply(AsType { dtype }, &[x])
+    Array::apply(AsType::to(dtype), &[x])
 }
 
 impl Array {
@@ -64,7 +62,7 @@ impl Array {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn copy(x: &Array) -> Result<Array> {
-    Array::apply(AsType { dtype: x.dtype() }, &[x])
+    Array::apply(AsType::to(x.dtype()), &[x])
 }
 
 /// The same array on another device, lazily.
@@ -80,8 +78,8 @@ pub fn to_device(x: &Array, device: &Device) -> Result<Array> {
         return Ok(x.clone());
     }
     let dense = x.contiguous()?;
-    let op = Arc::new(ToDevice { from: x.device().clone() });
-    Ok(Array::apply_on(op, &[&dense], device)?.remove(0))
+    let op = ToDevice { from: x.device().clone() };
+    Ok(Array::apply_on(op.into(), &[&dense], device)?.remove(0))
 }
 
 /// An array filled with one value.
@@ -159,12 +157,12 @@ pub(crate) fn constant(value: Scalar, dtype: DType, device: &Device) -> Result<A
 /// A scalar beside arrays of `device`, whose dtypes are known to exist there.
 pub(crate) fn scalar(value: Scalar, dtype: DType, device: &Device) -> Array {
     let op = Full { shape: crate::array::Shape::new(), bits: bits_of(value, dtype), dtype };
-    Array::scalar_node(Arc::new(op), dtype, device)
+    Array::scalar_node(op.into(), dtype, device)
 }
 
 fn fill(shape: &[usize], value: Scalar, dtype: DType, device: &Device) -> Result<Array> {
-    let op = Arc::new(Full { shape: shape.into(), bits: bits_of(value, dtype), dtype });
-    Ok(Array::apply_on(op, &[], device)?.remove(0))
+    let op = Full { shape: shape.into(), bits: bits_of(value, dtype), dtype };
+    Ok(Array::apply_on(op.into(), &[], device)?.remove(0))
 }
 
 /// The value as the bits of the dtype's class, rounded to the dtype.
@@ -193,14 +191,28 @@ fn bits_of(value: Scalar, dtype: DType) -> u64 {
 }
 
 /// An operation that does nothing but name a value.
-pub(crate) fn identity_op() -> Arc<dyn Op> {
-    Arc::new(Identity)
+pub(crate) fn identity_op() -> OpRef {
+    OpRef::Static(&Identity)
 }
 
 /// Conversion to a dtype; to the same dtype it is a copy.
 #[derive(Debug)]
 struct AsType {
     dtype: DType,
+}
+
+impl AsType {
+    /// Conversions are many and few are different: each exists once.
+    fn to(dtype: DType) -> OpRef {
+        macro_rules! casts {
+            ($($name:ident),*) => {
+                match dtype {
+                    $(DType::$name => OpRef::Static(&AsType { dtype: DType::$name }),)*
+                }
+            };
+        }
+        casts!(Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64)
+    }
 }
 
 impl Op for AsType {
@@ -212,7 +224,7 @@ impl Op for AsType {
         &["x", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         Ok(Metas::from_elem(Meta::new(self.name(), inputs[0].shape(), self.dtype)?, 1))
     }
@@ -264,7 +276,7 @@ impl Op for Full {
         &["output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 0)?;
         Ok(Metas::from_elem(Meta::new(self.name(), &self.shape, self.dtype)?, 1))
     }
@@ -298,7 +310,7 @@ impl Op for Identity {
         "identity"
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         Ok(Metas::from_elem(inputs[0].clone(), 1))
     }
@@ -335,7 +347,7 @@ impl Op for StopGradient {
         &["x", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         Ok(Metas::from_elem(inputs[0].clone(), 1))
     }
@@ -364,7 +376,7 @@ impl Op for ToDevice {
         "to_device"
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         Ok(Metas::from_elem(Meta::new(self.name(), inputs[0].shape(), inputs[0].dtype)?, 1))
     }

@@ -35,11 +35,11 @@ use crate::error::{Error, Result};
 use crate::eval::Program;
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Case, ElementKernel, Elementwise, Entry, Gradient, Metas, Op};
+use crate::op::{Case, ElementKernel, Elementwise, Entry, Gradient, Metas, Op, OpRef};
 
 /// One row of the tables.
 pub(crate) struct Row {
-    pub(crate) kernel: ElementKernel,
+    pub(crate) kernel: &'static ElementKernel,
     pub(crate) accepts: Accepts,
     pub(crate) output: Output,
     pub(crate) vjp: Vjp,
@@ -82,28 +82,23 @@ pub(crate) enum Output {
     Bool,
 }
 
-/// A row as an operation.
-#[derive(Clone, Copy)]
-pub(crate) struct RowOp(pub(crate) &'static Row);
-
-impl std::fmt::Debug for RowOp {
+impl std::fmt::Debug for Row {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.0.kernel.name)
+        f.write_str(self.kernel.name)
     }
 }
 
-impl Op for RowOp {
+impl Op for Row {
     fn name(&self) -> &'static str {
-        self.0.kernel.name
+        self.kernel.name
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        self.0.arguments
+        self.arguments
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
-        let row = self.0;
-        crate::op::expect_inputs(self, inputs, row.arguments.len() - 1)?;
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
+        crate::op::expect_inputs(self, inputs, self.arguments.len() - 1)?;
         let dtype = inputs[inputs.len() - 1].dtype;
         let mut shape = Shape::from_slice(inputs[0].shape());
         for (index, input) in inputs.iter().enumerate() {
@@ -114,11 +109,11 @@ impl Op for RowOp {
                 shape = broadcast_shapes(self.name(), &shape, input.shape())?;
             }
         }
-        if !row.accepts.allows(dtype) {
-            let expected = row.accepts.describe();
-            return Err(Error::dtype(self.name(), row.arguments[0], expected, dtype));
+        if !self.accepts.allows(dtype) {
+            let expected = self.accepts.describe();
+            return Err(Error::dtype(self.name(), self.arguments[0], expected, dtype));
         }
-        let dtype = if row.output == Output::Bool { DType::Bool } else { dtype };
+        let dtype = if self.output == Output::Bool { DType::Bool } else { dtype };
         Ok(Metas::from_elem(Meta::new(self.name(), &shape, dtype)?, 1))
     }
 
@@ -144,7 +139,7 @@ impl Op for RowOp {
         outputs: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        let rule = match self.0.vjp {
+        let rule = match self.vjp {
             Vjp::Rule(rule) => rule,
             Vjp::Zero => return Ok(vec![None; inputs.len()]),
         };
@@ -160,7 +155,7 @@ impl Op for RowOp {
     }
 
     fn elementwise(&self) -> Option<Elementwise> {
-        Some(Elementwise::Kernel(&self.0.kernel))
+        Some(Elementwise::Kernel(self.kernel))
     }
 }
 
@@ -258,7 +253,7 @@ fn row_entry(row: &'static Row) -> Entry {
         };
         let case = Case::new(format!("{shapes:?}"), shapes, move |inputs| {
             let inputs: Vec<&Array> = inputs.iter().collect();
-            Ok(vec![Array::apply(RowOp(row), &inputs)?])
+            Ok(vec![Array::apply(OpRef::Static(row), &inputs)?])
         })
         .range(row.range.clone())
         .dtypes(row.accepts.case_dtypes())
@@ -273,14 +268,14 @@ fn row_entry(row: &'static Row) -> Entry {
 pub(crate) fn apply_unary(row: &'static Row, x: Arg) -> Result<Array> {
     let [x] = resolve(row.kernel.name, [x])?;
     let x = astype(&x, row.accepts.convert(x.dtype()))?;
-    Array::apply(RowOp(row), &[&x])
+    Array::apply(OpRef::Static(row), &[&x])
 }
 
 /// Applies a binary row: weak scalars resolved, dtypes promoted.
 pub(crate) fn apply_binary(row: &'static Row, a: Arg, b: Arg) -> Result<Array> {
     let [a, b] = resolve(row.kernel.name, [a, b])?;
     let dtype = row.accepts.convert(DType::promote(a.dtype(), b.dtype()));
-    Array::apply(RowOp(row), &[&astype(&a, dtype)?, &astype(&b, dtype)?])
+    Array::apply(OpRef::Static(row), &[&astype(&a, dtype)?, &astype(&b, dtype)?])
 }
 
 /// Turns weak scalars into arrays of the dtype they take beside the other arguments. An integer that
@@ -437,7 +432,7 @@ macro_rules! table {
         pub(crate) static ROWS: &[$crate::ops::elementwise::Row] = &[
             $(
                 $crate::ops::elementwise::Row {
-                    kernel: $crate::op::ElementKernel {
+                    kernel: &$crate::op::ElementKernel {
                         name: stringify!($name),
                         cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output, $float, $int),
                         wgsl: |class| match class {
@@ -538,6 +533,17 @@ macro_rules! tile_loop {
     ($type:ty, Bool, $($argument:ident),+ => $body:expr) => {
         $crate::ops::elementwise::tile_loop!(@loop $type, u32, ($($argument),+), ($body) as u32)
     };
+    (@constant ($a:ident), $out:ident, $body:expr) => {};
+    // Beside a constant, which is common, one load less.
+    (@constant ($a:ident, $b:ident), $out:ident, $body:expr) => {
+        if $b.len() == $crate::op::BLOCK && $a.len() == $out.len() {
+            let $b = $b[0];
+            for (out, &$a) in $out.iter_mut().zip($a) {
+                *out = $body;
+            }
+            return;
+        }
+    };
     (@loop $type:ty, $out:ty, ($($argument:ident),+), $body:expr) => {
         |args: &[&[u8]], out: &mut [u8]| {
             // A struct and not a closure: only its method is sure to be inlined and vectorised.
@@ -550,6 +556,7 @@ macro_rules! tile_loop {
                 #[inline(always)]
                 fn with_simd<S: pulp::Simd>(self, _: S) {
                     let Loop { $($argument,)+ out } = self;
+                    $crate::ops::elementwise::tile_loop!(@constant ($($argument),+), out, $body);
                     let blocks = out.as_chunks_mut::<{ $crate::op::BLOCK }>().0;
                     for (index, out) in blocks.iter_mut().enumerate() {
                         $(let $argument = $crate::op::block($argument, index);)+
@@ -563,7 +570,7 @@ macro_rules! tile_loop {
             let mut args = args.iter();
             $(let $argument = bytemuck::cast_slice(args.next().map_or(&[][..], |bytes| bytes));)+
             let out = bytemuck::cast_slice_mut(out);
-            $crate::cpu::simd::run(Loop { $($argument,)+ out });
+            <$type as $crate::cpu::simd::Vectorised>::run(Loop { $($argument,)+ out });
         }
     };
 }

@@ -2,11 +2,11 @@
 
 use bytemuck::Pod;
 
-use super::{Accepts, Output, Row, RowOp, Vjp, astype, resolve};
+use super::{Accepts, Output, Row, Vjp, astype, resolve};
 use crate::array::{Arg, Array, Class, DType};
 use crate::cpu::simd::dispatch;
 use crate::error::Result;
-use crate::op::{BLOCK, ElementKernel, block};
+use crate::op::{BLOCK, ElementKernel, OpRef, block};
 
 /// Elementwise `a` where the condition is true (not zero), else `b`.
 ///
@@ -30,12 +30,12 @@ pub fn where_(condition: impl Into<Arg>, a: impl Into<Arg>, b: impl Into<Arg>) -
     };
     let dtype = DType::promote(a.dtype(), b.dtype());
     let condition = astype(&condition, DType::Bool)?;
-    Array::apply(RowOp(&ROWS[0]), &[&condition, &astype(&a, dtype)?, &astype(&b, dtype)?])
+    Array::apply(OpRef::Static(&ROWS[0]), &[&condition, &astype(&a, dtype)?, &astype(&b, dtype)?])
 }
 
 /// The rows of this table.
 pub(crate) static ROWS: &[Row] = &[Row {
-    kernel: ElementKernel {
+    kernel: &ElementKernel {
         name: "where",
         // Only the width matters.
         cpu: |class| {

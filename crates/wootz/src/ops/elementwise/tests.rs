@@ -72,7 +72,7 @@ fn inputs(row: &Row, dtype: DType) -> Vec<Array> {
 }
 
 fn apply(row: &'static Row, inputs: &[Array]) -> Array {
-    Array::apply(RowOp(row), &inputs.iter().collect::<Vec<_>>()).unwrap()
+    Array::apply(OpRef::Static(row), &inputs.iter().collect::<Vec<_>>()).unwrap()
 }
 
 fn doubles(x: &Array) -> Vec<f64> {

@@ -248,7 +248,7 @@ impl Sides {
 
 /// Checks indices for a kernel; the array it indexes has this shape with another length along
 /// `axis`.
-fn expect_indices(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+fn expect_indices(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
     let argument = argument_name(op, index);
     check_index_dtype(op.name(), &argument, inputs[index].dtype)?;
     expect_contiguous(op, inputs, index)
@@ -294,7 +294,7 @@ impl Op for TakeAlongAxis {
         &["x", "indices", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_contiguous(self, inputs, 0)?;
         expect_indices(self, inputs, 1)?;
@@ -387,7 +387,7 @@ impl Op for TakeAlongAxisBackward {
         &["indices", "dy", "dx"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_indices(self, inputs, 0)?;
         expect_contiguous(self, inputs, 1)?;
@@ -484,7 +484,7 @@ impl Op for PutAlongAxis {
         &["x", "indices", "values", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 3)?;
         expect_contiguous(self, inputs, 0)?;
         expect_indices(self, inputs, 1)?;

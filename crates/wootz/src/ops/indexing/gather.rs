@@ -373,7 +373,7 @@ impl Op for Gather {
         &["x", "indices", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_contiguous(self, inputs, 0)?;
         expect_contiguous(self, inputs, 1)?;

@@ -100,7 +100,7 @@ impl Op for Offsets {
         if self.wrap { &["indices", "offsets"] } else { &["start_indices", "offsets"] }
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         expect_contiguous(self, inputs, 0)?;
         let dtype = if self.wide { DType::U64 } else { DType::U32 };

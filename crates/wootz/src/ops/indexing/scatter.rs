@@ -196,7 +196,7 @@ impl Op for Scatter {
         &["x", "indices", "updates", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 3)?;
         (0..3).try_for_each(|input| expect_contiguous(self, inputs, input))?;
         expect_dtype(self, inputs, 2, inputs[0].dtype)?;

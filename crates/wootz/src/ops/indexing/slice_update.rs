@@ -154,7 +154,7 @@ impl Op for SliceUpdate {
         &["x", "update", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_contiguous(self, inputs, 0)?;
         expect_dtype(self, inputs, 1, inputs[0].dtype)?;

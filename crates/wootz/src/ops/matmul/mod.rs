@@ -297,7 +297,7 @@ impl Op for Matmul {
         &["a", "b", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         crate::op::expect_inputs(self, inputs, 2)?;
         expect_float(self, inputs, 0)?;
         expect_dtype(self, inputs, 1, inputs[0].dtype)?;

@@ -1,7 +1,6 @@
 //! Views that move, add, drop, merge and split axes, and cuts along an axis.
 
 use std::borrow::Borrow;
-use std::sync::Arc;
 
 use super::{concatenate, moving_case, slice_axis};
 use crate::array::{Array, Meta, Shape, broadcast_shapes, normalize_axis};
@@ -372,7 +371,7 @@ pub fn split(x: &Array, sections: impl Into<Sections>, axis: i64) -> Result<Vec<
     let starts = std::iter::once(0).chain(cuts.iter().copied());
     let stops = cuts.iter().copied().chain([length]);
     if cuts.is_sorted() {
-        return Ok(Array::apply_all(Arc::new(Split { axis, cuts }), &[x])?.into_vec());
+        return Ok(Array::apply_all(Split { axis, cuts }, &[x])?.into_vec());
     }
     // Parts overlap, so that their gradients add up: each is a slice of its own.
     starts.zip(stops).map(|(start, stop)| slice_axis(x, axis, start, stop.max(start), 1)).collect()
@@ -394,7 +393,7 @@ impl Op for Split {
         &["x"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         let Meta { layout, dtype } = &inputs[0];
         let length = layout.shape[self.axis];

@@ -302,7 +302,7 @@ impl Op for Concatenate {
         "concatenate"
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         let Some(first) = inputs.first() else {
             return Err(Error::argument(self.name(), "arrays", "at least one array", "none"));
         };
@@ -314,7 +314,7 @@ impl Op for Concatenate {
             crate::op::expect_dtype(self, inputs, index, first.dtype)?;
         }
         let mut shape = Shape::from_slice(first.shape());
-        shape[self.axis] = check_shapes(inputs.iter().map(Meta::shape), self.axis)?;
+        shape[self.axis] = check_shapes(inputs.iter().map(|input| input.shape()), self.axis)?;
         Ok(Metas::from_elem(Meta::new(self.name(), &shape, first.dtype)?, 1))
     }
 

@@ -228,7 +228,7 @@ impl Op for Pad {
         &["x", "value", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_shape(self, inputs, 1, &[])?;
         expect_dtype(self, inputs, 1, inputs[0].dtype)?;

@@ -90,7 +90,7 @@ pub(crate) fn arange_on(
             Range { dtype, count: count as usize, start: 0.0, step: 0.0, integers }
         }
     };
-    Ok(Array::apply_on(std::sync::Arc::new(op), &[], device)?.remove(0))
+    Ok(Array::apply_on(op.into(), &[], device)?.remove(0))
 }
 
 /// `num` numbers spread evenly from `start` to `stop`, which is the last of them if `endpoint`.
@@ -140,7 +140,7 @@ impl Op for Range {
         &["output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 0)?;
         Ok(Metas::from_elem(Meta::new(self.name(), &[self.count], self.dtype)?, 1))
     }

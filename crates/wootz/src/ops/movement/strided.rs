@@ -212,7 +212,7 @@ impl Op for View {
         &["x"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         let Meta { layout, dtype } = &inputs[0];
         let mut dtype = *dtype;

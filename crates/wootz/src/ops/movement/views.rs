@@ -217,7 +217,7 @@ impl Op for View {
         }
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         let Meta { layout, dtype } = &inputs[0];
         let layout = match &self.0 {

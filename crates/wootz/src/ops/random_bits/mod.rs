@@ -60,7 +60,7 @@ impl Op for RandomBits {
         &["key", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         expect_dtype(self, inputs, 0, DType::U32)?;
         expect_contiguous(self, inputs, 0)?;

@@ -444,7 +444,7 @@ impl Op for Reduce {
         &["x", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         let shape = inputs[0].shape();
         let refused = match self.row.empty {
@@ -461,7 +461,7 @@ impl Op for Reduce {
     }
 
     #[cfg_attr(not(feature = "gpu"), allow(unused_variables))]
-    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         #[cfg(feature = "gpu")]
         if gpu {
             return gpu::scratch(&self.row.wgsl, &inputs[0], &self.axes);

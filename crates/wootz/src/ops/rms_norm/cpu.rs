@@ -8,15 +8,14 @@ use half::{bf16, f16};
 
 use super::blocks_of;
 use crate::array::DType;
-use crate::cpu::simd::rows::{Float, Lanes};
+use crate::cpu::simd::Ahead;
+use crate::cpu::simd::rows::{self, Float, Lanes};
 use crate::cpu::tile::Storage;
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 
 /// Elements of a piece; a multiple of the lanes, as their order wants it.
 const PIECE: usize = 512;
-/// Elements a thread takes at a time, at least one row.
-const CHUNK: usize = 16 * 1024;
 
 /// Runs a kernel for the dtype of the call's first input.
 macro_rules! for_dtype {
@@ -51,6 +50,22 @@ pub(super) fn backward(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     for_dtype!(call, backward_as, eps)
 }
 
+/// Pieces of rows in the type they are computed in. Filled once per task: clearing them for every
+/// row would cost as much as a short row.
+struct Tiles<W> {
+    x: [W; PIECE],
+    dy: [W; PIECE],
+    weight: [W; PIECE],
+    out: [W; PIECE],
+}
+
+impl<W: Float> Tiles<W> {
+    fn new() -> Tiles<W> {
+        let zero = [W::ZERO; PIECE];
+        Tiles { x: zero, dy: zero, weight: [W::ONE; PIECE], out: zero }
+    }
+}
+
 /// Elements that are computed in one of the float types.
 trait Element: Storage<Wide: Float> + Send + Sync {}
 impl<T: Storage<Wide: Float> + Send + Sync> Element for T {}
@@ -59,22 +74,25 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> R
     let columns = columns_of(call);
     let x = own_input::<T>(call, 0)?;
     let weight = if weighted { Some(call.input::<T>(1)?) } else { None };
-    let rows_per_chunk = (CHUNK / columns).max(1);
+    let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
+        let mut tiles = Tiles::new();
         for (row, y) in y.chunks_mut(columns).enumerate() {
             let x = row_of(x, chunk * rows_per_chunk + row, columns);
-            crate::cpu::simd::run(Forward { x, weight, y, eps });
+            let tiles = &mut tiles;
+            crate::cpu::simd::run(Forward { x, weight, y, eps, tiles });
         }
     });
     Ok(())
 }
 
 /// One row of the result. Without `x` the row is in `y`.
-struct Forward<'a, T> {
+struct Forward<'a, T: Storage> {
     x: Option<&'a [T]>,
     weight: Option<&'a [T]>,
     y: &'a mut [T],
     eps: f32,
+    tiles: &'a mut Tiles<T::Wide>,
 }
 
 impl<T: Element> pulp::WithSimd for Forward<'_, T> {
@@ -82,22 +100,23 @@ impl<T: Element> pulp::WithSimd for Forward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Forward { x, weight, y, eps } = self;
+        let Forward { x, weight, y, eps, tiles } = self;
+        let Tiles { x: x_tile, weight: w_tile, out: tile, .. } = tiles;
         let columns = y.len();
-        let mut x_tile = [T::Wide::ZERO; PIECE];
         let mut squares = Lanes::zero();
+        let (result, next_x) = (Ahead::of(y), Ahead::behind(x.unwrap_or(y)));
         for piece in pieces(columns) {
-            let x = widened(&x.unwrap_or(y)[piece], &mut x_tile);
+            result.fetch_all(piece.clone());
+            let x = widened(&x.unwrap_or(y)[piece], x_tile);
             squares.add_products(x, x);
         }
         let r = inverse_root(squares, columns, eps);
-        let mut w_tile = [T::Wide::ONE; PIECE];
-        let mut tile = [T::Wide::ZERO; PIECE];
         for piece in pieces(columns) {
-            let x = taken(x, y, piece.clone(), &mut x_tile);
+            next_x.fetch_all(piece.clone());
+            let x = taken(x, y, piece.clone(), x_tile);
             let y = &mut y[piece.clone()];
             let w = match weight {
-                Some(weight) => widened(&weight[piece], &mut w_tile),
+                Some(weight) => widened(&weight[piece], w_tile),
                 None => &w_tile[..],
             };
             match as_wide::<T>(y) {
@@ -129,7 +148,7 @@ impl<T: Element> pulp::WithSimd for Forward<'_, T> {
 fn inverse_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     let columns = columns_of(call);
     let x = call.input::<T>(0)?;
-    let rows_per_chunk = (CHUNK / columns).max(1);
+    let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
     threads::chunks_mut(call.output::<T::Wide>(0)?, rows_per_chunk, |chunk, r| {
         for (row, r) in r.iter_mut().enumerate() {
             let start = (chunk * rows_per_chunk + row) * columns;
@@ -165,13 +184,15 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
     let weight = if weighted { Some(call.input::<T>(1)?) } else { None };
     let dy = own_input::<T>(call, 1 + weighted as usize)?;
     let r = call.input::<T::Wide>(2 + weighted as usize)?;
-    let rows_per_chunk = (CHUNK / columns).max(1);
+    let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
+        let mut tiles = Tiles::new();
         for (row, dx) in dx.chunks_mut(columns).enumerate() {
             let row = chunk * rows_per_chunk + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let scale = Scale::Given(r[row]);
-            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw: None });
+            let tiles = &mut tiles;
+            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw: None, tiles });
         }
     });
     Ok(())
@@ -184,13 +205,15 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     let (blocks, rows_per_block) = blocks_of(rows, false);
     let (dx, dw, partials) = outputs_and_scratch::<T>(call, blocks * columns)?;
     threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
+        let mut tiles = Tiles::new();
         partial.fill(T::Wide::ZERO);
         for (row, dx) in dx.chunks_mut(columns).enumerate() {
             let row = block * rows_per_block + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let (weight, scale) = (Some(weight), Scale::From(eps));
             let dw = Some(&mut partial[..]);
-            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw });
+            let tiles = &mut tiles;
+            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw, tiles });
         }
     });
     add_partials(partials, dw);
@@ -212,6 +235,7 @@ struct Backward<'a, T: Storage> {
     dx: &'a mut [T],
     /// The weight's gradient so far.
     dw: Option<&'a mut [T::Wide]>,
+    tiles: &'a mut Tiles<T::Wide>,
 }
 
 impl<T: Element> pulp::WithSimd for Backward<'_, T> {
@@ -219,18 +243,19 @@ impl<T: Element> pulp::WithSimd for Backward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Backward { x, weight, dy, scale, dx, mut dw } = self;
+        let Backward { x, weight, dy, scale, dx, mut dw, tiles } = self;
+        let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, out: tile } = tiles;
         let columns = dx.len();
-        let mut x_tile = [T::Wide::ZERO; PIECE];
-        let mut dy_tile = [T::Wide::ZERO; PIECE];
-        let mut w_tile = [T::Wide::ONE; PIECE];
         let (mut products, mut squares) = (Lanes::zero(), Lanes::zero());
+        let result = Ahead::of(dx);
+        let (next_x, next_dy) = (Ahead::behind(x.unwrap_or(dx)), Ahead::behind(dy.unwrap_or(dx)));
         for piece in pieces(columns) {
-            let x = widened(&x.unwrap_or(dx)[piece.clone()], &mut x_tile);
-            let dy = widened(&dy.unwrap_or(dx)[piece.clone()], &mut dy_tile);
+            result.fetch_all(piece.clone());
+            let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
+            let dy = widened(&dy.unwrap_or(dx)[piece.clone()], dy_tile);
             match weight {
                 Some(weight) => {
-                    let w = widened(&weight[piece], &mut w_tile);
+                    let w = widened(&weight[piece], w_tile);
                     products.add_products3(dy, w, x);
                 }
                 None => products.add_products(dy, x),
@@ -244,12 +269,13 @@ impl<T: Element> pulp::WithSimd for Backward<'_, T> {
             Scale::From(eps) => inverse_root(squares, columns, eps),
         };
         let slope = products.sum() * r * r / T::Wide::from_f64(columns as f64);
-        let mut tile = [T::Wide::ZERO; PIECE];
         for piece in pieces(columns) {
-            let x = taken(x, dx, piece.clone(), &mut x_tile);
-            let dy = taken(dy, dx, piece.clone(), &mut dy_tile);
+            next_x.fetch_all(piece.clone());
+            next_dy.fetch_all(piece.clone());
+            let x = taken(x, dx, piece.clone(), x_tile);
+            let dy = taken(dy, dx, piece.clone(), dy_tile);
             let w = match weight {
-                Some(weight) => widened(&weight[piece.clone()], &mut w_tile),
+                Some(weight) => widened(&weight[piece.clone()], w_tile),
                 None => &w_tile[..],
             };
             if let Some(dw) = &mut dw {

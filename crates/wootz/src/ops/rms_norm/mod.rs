@@ -7,8 +7,6 @@ mod gpu;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
@@ -156,7 +154,7 @@ pub fn rms_norm_backward(
     eps: f32,
 ) -> Result<(Array, Array)> {
     let (x, weight, dy) = (x.contiguous()?, weight.contiguous()?, dy.contiguous()?);
-    let op = Arc::new(RmsNormBackward::new(eps));
+    let op = RmsNormBackward::new(eps);
     let mut outputs = Array::apply_all(op, &[&x, &weight, &dy])?.into_iter();
     match (outputs.next(), outputs.next()) {
         (Some(dx), Some(dw)) => Ok((dx, dw)),
@@ -200,7 +198,7 @@ impl Op for RmsNorm {
         if self.weighted { &["x", "weight", "y"] } else { &["x", "y"] }
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1 + self.weighted as usize)?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
@@ -281,7 +279,7 @@ impl Op for RmsInv {
         &["x", "r"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
@@ -347,7 +345,7 @@ impl Op for RmsNormBackwardDx {
         if self.weighted { &["x", "weight", "dy", "r", "dx"] } else { &["x", "dy", "r", "dx"] }
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         let dy = 1 + self.weighted as usize;
         expect_inputs(self, inputs, dy + 2)?;
         let columns = expect_rows(self, inputs)?;
@@ -401,7 +399,7 @@ impl Op for RmsNormBackwardDw {
         &["x", "dy", "r", "dw"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 3)?;
         let columns = expect_rows(self, inputs)?;
         expect_like_x(self, inputs, 1)?;
@@ -409,7 +407,7 @@ impl Op for RmsNormBackwardDw {
         Ok(Metas::from_elem(Meta::new(self.name(), &[columns], inputs[0].dtype)?, 1))
     }
 
-    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         partials_bytes(&inputs[0], gpu)
     }
 
@@ -459,7 +457,7 @@ impl Op for RmsNormBackward {
         &["x", "weight", "dy", "dx", "dw"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 3)?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
@@ -470,7 +468,7 @@ impl Op for RmsNormBackward {
         Ok(outputs)
     }
 
-    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         partials_bytes(&inputs[0], gpu)
     }
 
@@ -580,7 +578,7 @@ fn partials_bytes(x: &Meta, gpu: bool) -> usize {
 }
 
 /// Checks the first input, `x`, and tells its columns.
-fn expect_rows(op: &dyn Op, inputs: &[Meta]) -> Result<usize> {
+fn expect_rows(op: &dyn Op, inputs: &[&Meta]) -> Result<usize> {
     expect_float(op, inputs, 0)?;
     expect_contiguous(op, inputs, 0)?;
     inputs[0].shape().last().copied().ok_or_else(|| {
@@ -589,21 +587,21 @@ fn expect_rows(op: &dyn Op, inputs: &[Meta]) -> Result<usize> {
 }
 
 /// Checks the second input, the weight.
-fn expect_weight(op: &dyn Op, inputs: &[Meta], columns: usize) -> Result<()> {
+fn expect_weight(op: &dyn Op, inputs: &[&Meta], columns: usize) -> Result<()> {
     expect_dtype(op, inputs, 1, inputs[0].dtype)?;
     expect_shape(op, inputs, 1, &[columns])?;
     expect_contiguous(op, inputs, 1)
 }
 
 /// Checks an input that has the shape and dtype of `x`.
-fn expect_like_x(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+fn expect_like_x(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
     expect_dtype(op, inputs, index, inputs[0].dtype)?;
     expect_shape(op, inputs, index, inputs[0].shape())?;
     expect_contiguous(op, inputs, index)
 }
 
 /// Checks `r`, which has one value for each row of `x`.
-fn expect_factors(op: &dyn Op, inputs: &[Meta], index: usize) -> Result<()> {
+fn expect_factors(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
     let shape = inputs[0].shape();
     expect_dtype(op, inputs, index, wide(inputs[0].dtype))?;
     expect_shape(op, inputs, index, &shape[..shape.len() - 1])?;

@@ -118,7 +118,7 @@ impl Op for Linear {
         }
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, self.kind.inputs().len())?;
         expect_float(self, inputs, 0)?;
         for index in 0..inputs.len() {

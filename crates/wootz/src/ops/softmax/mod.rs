@@ -4,7 +4,7 @@ mod cpu;
 #[cfg(test)]
 mod tests;
 
-use crate::array::{Array, DType, Meta};
+use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
@@ -67,7 +67,7 @@ pub fn softmax(x: &Array, axes: impl Into<Axes>) -> Result<Array> {
 /// ```
 pub fn softmax_backward(y: &Array, dy: &Array, axes: impl Into<Axes>) -> Result<Array> {
     let axes = axes.into().normalize("softmax_backward", y.rank())?;
-    expect_shape(&SoftmaxBackward, &[y.meta().clone(), dy.meta().clone()], 1, y.shape())?;
+    expect_shape(&SoftmaxBackward, &[y.meta(), dy.meta()], 1, y.shape())?;
     over_rows(&[y, dy], &axes, |rows| Array::apply(SoftmaxBackward, rows))
 }
 
@@ -117,7 +117,7 @@ impl Op for Softmax {
         &["x", "y"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         expect_float(self, inputs, 0)?;
         expect_contiguous(self, inputs, 0)?;
@@ -161,7 +161,7 @@ impl Op for SoftmaxBackward {
         &["y", "dy", "dx"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_float(self, inputs, 0)?;
         expect_dtype(self, inputs, 1, inputs[0].dtype)?;
@@ -212,7 +212,7 @@ impl Op for SoftmaxBackward {
 #[cfg(feature = "gpu")]
 fn row_kernel(call: &mut GpuCall<'_>, names: &[&str], text: &str) -> Result<()> {
     let meta = call.output_meta(0);
-    let dtype: DType = meta.dtype;
+    let dtype = meta.dtype;
     let columns = meta.shape().last().copied().unwrap_or(1);
     let rows = meta.size() / columns;
     let aliased: Vec<bool> = (0..names.len()).map(|input| call.aliased(input)).collect();

@@ -238,7 +238,7 @@ impl Op for Sort {
         &["x", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         expect_contiguous(self, inputs, 0)?;
         let shape = inputs[0].shape();
@@ -254,7 +254,7 @@ impl Op for Sort {
         Ok(Metas::from_elem(Meta::new(self.name(), shape, dtype)?, 1))
     }
 
-    fn scratch(&self, inputs: &[Meta], gpu: bool) -> usize {
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         if gpu { 2 * size_of::<u32>() * inputs[0].size() } else { 0 }
     }
 
@@ -298,7 +298,7 @@ impl Op for SearchSorted {
         &["sorted_sequence", "values", "output"]
     }
 
-    fn infer(&self, inputs: &[Meta]) -> Result<Metas> {
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 2)?;
         expect_contiguous(self, inputs, 0)?;
         expect_contiguous(self, inputs, 1)?;

@@ -15,6 +15,7 @@ macro_rules! standard {
 
 standard! {
     exp => exp, "e to the power `x`.";
+    exp_nonpositive => exp, "e to the power `x`, which is not above zero.";
     expm1 => exp_m1, "e to the power `x`, minus 1.";
     log => ln, "Natural logarithm.";
     log2 => log2, "Logarithm to base 2.";
