@@ -8,7 +8,7 @@ use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare, compare_specials};
 use super::{
     Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
-    like_doubles, place, run, same_bits, same_layouts, widen,
+    like_doubles, place, run, same_bits, widen,
 };
 
 /// Checks one case in all its dtypes.
@@ -64,12 +64,10 @@ fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
         let outcome = match layout {
             Layout::Broadcast => {
                 let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
-                run(case, &constant, Layout::Contiguous, &cpu).and_then(|want| {
-                    same_layouts(subject, &run(case, &constant, layout, &cpu)?, &want, dtype)
-                })
+                run(case, &constant, Layout::Contiguous, &cpu)
+                    .and_then(|want| same_bits(&run(case, &constant, layout, &cpu)?, &want))
             }
-            _ => run(case, &hosts, layout, &cpu)
-                .and_then(|got| same_layouts(subject, &got, &base, dtype)),
+            _ => run(case, &hosts, layout, &cpu).and_then(|got| same_bits(&got, &base)),
         };
         log.check(&place, outcome);
     }

@@ -11,7 +11,7 @@ use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
 use super::{
     Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
-    like_doubles, place, run, same_bits, same_layouts, with_specials,
+    like_doubles, place, run, same_bits, with_specials,
 };
 
 /// The devices of the GPU part, all of one adapter.
@@ -106,16 +106,10 @@ fn in_dtype(
             Layout::Broadcast => {
                 let constant: Vec<Host> = hosts.iter().map(constant_along_broadcast).collect();
                 run(case, &constant, Layout::Contiguous, &devices.plain).and_then(|want| {
-                    same_layouts(
-                        subject,
-                        &run(case, &constant, layout, &devices.plain)?,
-                        &want,
-                        dtype,
-                    )
+                    same_bits(&run(case, &constant, layout, &devices.plain)?, &want)
                 })
             }
-            _ => run(case, &hosts, layout, &devices.plain)
-                .and_then(|got| same_layouts(subject, &got, &base, dtype)),
+            _ => run(case, &hosts, layout, &devices.plain).and_then(|got| same_bits(&got, &base)),
         };
         log.check(&format!("{dtype} on gpu, {layout:?}"), outcome);
     }

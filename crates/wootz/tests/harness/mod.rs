@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use data::{Host, Random};
 use layouts::Layout;
-use wootz::op::{Case, CaseInput, Entry, Tolerance};
+use wootz::op::{Case, CaseInput, Entry};
 use wootz::{Array, DType, Device};
 
 /// A case to run, with whom it belongs to and what it should give.
@@ -199,22 +199,6 @@ pub(crate) const UNLIKE_DOUBLES: &[(&str, &str)] = &[
 /// Whether results can be compared with those of doubles, and for special values.
 pub(crate) fn like_doubles(subject: &Subject) -> bool {
     UNLIKE_DOUBLES.iter().all(|(op, _)| *op != subject.op)
-}
-
-/// Compares the results of two layouts: the same bits, except that a product of matrices may
-/// choose its order of summation by layout.
-pub(crate) fn same_layouts(
-    subject: &Subject,
-    got: &[Host],
-    want: &[Host],
-    dtype: DType,
-) -> Result<(), String> {
-    match subject.case.tolerance {
-        Tolerance::Contraction => {
-            cpu::compare_all(got, want, Tolerance::Contraction, tolerance::Against::Device, dtype)
-        }
-        _ => same_bits(got, want),
-    }
 }
 
 /// What is sprinkled over the inputs, one run each.

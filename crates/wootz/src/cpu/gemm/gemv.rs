@@ -1,17 +1,23 @@
 //! Products of a matrix with one vector or a few: bound by reading the matrix once, so nothing is
 //! packed but the vectors.
 //!
-//! Where the matrix is contiguous along `k` every output is a dot product in a fixed number of
-//! lanes; where it is contiguous along the outputs, rows are added up into a block of sums.
+//! An output is cut along `k`, and a cut is summed in [`SUMS`] partial sums, product `p` in sum
+//! `p % SUMS`, which are then added by halves. Where the matrix is contiguous along `k` the partial
+//! sums are the lanes of vectors; where it is contiguous along the outputs, every `SUMS`-th row is
+//! added up into a block of sums. Both come to the same bits.
 
-use super::microkernel::{GemmElement, Kernels};
+use super::microkernel::GemmElement;
 use super::simd::{Lanes, Scalar, Vector};
-use super::{PRODUCT, Run, Shared, View, with_buffer};
+use super::{Job, PRODUCT, Run, TASK, View, finish, with_buffer};
 
 /// The most vectors that are multiplied this way.
 pub(super) const FEW: usize = 4;
 
-/// Sums held at a time where the matrix is contiguous along the outputs.
+/// The partial sums of an output.
+const SUMS: usize = 8;
+/// Rows that are added to the same sums at a time.
+const AT_ONCE: usize = 4;
+/// Outputs whose sums are held at a time where the matrix is contiguous along them.
 const BLOCK: usize = 1024;
 /// Matrix elements that one task reads where it is contiguous along `k`.
 const PER_TASK: usize = 1 << 15;
@@ -26,166 +32,287 @@ pub(super) struct Few<T> {
     pub(super) outputs: usize,
     pub(super) vectors: usize,
     pub(super) k: usize,
+    /// The length of a cut of `k`.
+    pub(super) cut: usize,
     /// Row `r` gives output `r`; columns run along `k`.
     pub(super) matrix: View<T>,
     /// Row `v` is vector `v`; columns run along `k`.
     pub(super) x: View<T>,
-    /// Output `r` of vector `v` goes to `r * strides[0] + v * strides[1]`.
-    pub(super) c: *mut T,
-    pub(super) strides: [usize; 2],
+    /// Whether an output is a row of the product; otherwise it is a column.
+    pub(super) by_row: bool,
+}
+
+// SAFETY: tasks only read the views.
+unsafe impl<T: Sync> Sync for Few<T> {}
+
+/// The length that `k` is cut into for so many outputs.
+pub(super) fn cut(outputs: usize, k: usize) -> usize {
+    let cuts = TASKS.div_ceil(outputs.div_ceil(BLOCK).max(1)).min(k / SHORTEST_CUT).max(1);
+    k.div_ceil(cuts).next_multiple_of(SUMS * AT_ONCE)
 }
 
 /// # Safety
-/// The processor has the kernels' instruction set; the views and `c` are valid for the sizes.
-pub(super) unsafe fn few<T: GemmElement>(run: Run, kernels: &Kernels<T>, job: &Few<T>) {
-    let Few { outputs, vectors, k, .. } = *job;
+/// The processor has the kernels' instruction set; the views and the output are valid for the
+/// sizes.
+pub(super) unsafe fn few<T: GemmElement>(run: Run, job: &Job<T>, few: &Few<T>) {
+    let Few { outputs, vectors, k, cut, .. } = *few;
     let run = run.if_worth(outputs.saturating_mul(k) >= PARALLEL);
-    let along_k = job.matrix.columns == 1;
-    let rows_contiguous = job.matrix.rows == 1 && outputs > 1 && !along_k;
-    let block = if rows_contiguous { BLOCK } else { (PER_TASK / k).max(1) }.min(outputs);
-    let blocks = outputs.div_ceil(block);
-    // The cut depends on the shape alone, so the order of every sum does too.
-    let cuts = TASKS.div_ceil(blocks).min(k / SHORTEST_CUT).max(1);
-    let cut = k.div_ceil(cuts);
-    let cuts = k.div_ceil(cut);
+    let across = few.matrix.rows == 1 && outputs > 1 && few.matrix.columns != 1;
+    let block = match across {
+        true => BLOCK / vectors.next_power_of_two(),
+        false => (PER_TASK / k).max(1).next_multiple_of(AT_ONCE),
+    };
+    let block = block.min(outputs);
+    let (blocks, cuts) = (outputs.div_ceil(block), k.div_ceil(cut));
     let results = outputs * vectors;
+    // Where there are blocks enough, a task walks through all cuts of its block.
+    let parts = if blocks < TASKS { cuts } else { 1 };
 
-    with_buffer(&PRODUCT, vectors * k + cuts * results, |buffer: *mut T::Sum| {
-        // SAFETY: the buffer holds the widened vectors and then one set of sums a cut; the view of
-        // the vectors is valid. Tasks write sums that no other writes.
+    with_buffer(&PRODUCT, vectors * k + (cuts + 1) * results, |buffer: *mut T::Sum| {
+        // SAFETY: the buffer holds the widened vectors, then one set of sums a cut, then one in
+        // the order of the output; the view of the vectors is valid. Tasks write sums that no
+        // other writes.
         unsafe {
             for v in 0..vectors {
                 for p in 0..k {
-                    *buffer.add(v * k + p) = job.x.read(v, p).widen();
+                    *buffer.add(v * k + p) = few.x.read(v, p).widen();
                 }
             }
-            let (x, sums) = (Shared(buffer), Shared(buffer.add(vectors * k)));
-            let job = Shared((job as *const Few<T>).cast_mut());
-            run.for_each(blocks * cuts, |task| {
-                let (job, part) = (&*job.get(), task / blocks);
-                let (first, start) = (task % blocks * block, part * cut);
-                let lines = block.min(outputs - first);
-                let steps = cut.min(k - start);
-                let (x, sums) = (x.get(), sums.get().add(part * results));
-                for v in 0..vectors {
-                    for r in first..first + lines {
-                        *sums.add(v * outputs + r) = T::Sum::ZERO;
-                    }
-                }
-                let matrix = job.matrix.at(first, start);
-                if along_k {
-                    for r in 0..lines {
-                        let dots = Dots {
-                            row: matrix.at(r, 0).first,
-                            x: x.add(start),
-                            stride: k,
-                            to: sums.add(first + r),
-                            to_stride: outputs,
-                        };
-                        (kernels.dots[vectors - 1])(&dots, steps);
-                    }
-                } else if rows_contiguous {
-                    // A few rows at a time, so that every vector finds them in the cache.
-                    let at_once = if vectors == 1 { steps } else { 4 };
-                    for p in (0..steps).step_by(at_once) {
-                        for v in 0..vectors {
-                            let axpy = Axpy {
-                                rows: matrix.at(0, p).first,
-                                stride: matrix.columns,
-                                x: x.add(v * k + start + p),
-                                count: at_once.min(steps - p),
-                            };
-                            (kernels.axpy)(&axpy, sums.add(v * outputs + first), lines);
-                        }
-                    }
+            let sums = buffer.add(vectors * k);
+            let task = Task { kernels: job.kernels, few, x: buffer, sums };
+            run.for_each(blocks * parts, |number| {
+                let (first, part) = (number % blocks * block, number / blocks);
+                let of = if parts == cuts { part..part + 1 } else { 0..cuts };
+                let count = block.min(outputs - first);
+                if across {
+                    task.across(first, count, of);
                 } else {
-                    for r in 0..lines {
-                        for v in 0..vectors {
-                            let sum = &mut *sums.add(v * outputs + first + r);
-                            for p in 0..steps {
-                                let left = matrix.read(r, p).widen();
-                                *sum = left.mul_add(*x.add(v * k + start + p), *sum);
-                            }
-                        }
-                    }
+                    task.along(first, count, of);
                 }
             });
-            let sums = sums.get();
             for part in 1..cuts {
                 for i in 0..results {
                     *sums.add(i) = (*sums.add(i)).add(*sums.add(part * results + i));
                 }
             }
-            let job = &*job.get();
-            for v in 0..vectors {
-                let (from, to) = (sums.add(v * outputs), job.c.add(v * job.strides[1]));
-                if job.strides[0] == 1 {
-                    (kernels.round)(from, to, outputs);
-                } else {
-                    for r in 0..outputs {
-                        *to.add(r * job.strides[0]) = T::round(*from.add(r));
+            let (rows, columns) = if few.by_row { (outputs, vectors) } else { (vectors, outputs) };
+            let mut from = sums;
+            if few.by_row && vectors > 1 {
+                from = sums.add(cuts * results);
+                for r in 0..outputs {
+                    for v in 0..vectors {
+                        *from.add(r * vectors + v) = *sums.add(v * outputs + r);
                     }
                 }
             }
+            let (from, to) = ((from.cast_const(), columns), (job.c, columns));
+            finish::rows(job.kernels, job.plus, from, to, rows, columns);
         }
     });
 }
 
-/// The dot products of a contiguous row with `N` widened vectors, `stride` apart; results go to
-/// `to`, `to_stride` apart.
-pub(crate) struct Dots<T: GemmElement> {
-    row: *const T,
+/// What all tasks of a product share.
+struct Task<'a, T: GemmElement> {
+    kernels: &'a super::Kernels<T>,
+    few: &'a Few<T>,
+    /// The widened vectors, `k` apart.
     x: *const T::Sum,
-    stride: usize,
+    /// For every cut, the outputs of every vector.
+    sums: *mut T::Sum,
+}
+
+// SAFETY: tasks write sums of different outputs or cuts.
+unsafe impl<T: GemmElement> Sync for Task<'_, T> {}
+
+impl<T: GemmElement> Task<'_, T> {
+    /// Where cut `part` begins, how long it is, and where the sum of its output `first` goes.
+    unsafe fn cut(&self, part: usize, first: usize) -> (usize, usize, *mut T::Sum) {
+        let Few { outputs, vectors, k, cut, .. } = *self.few;
+        let start = part * cut;
+        // SAFETY: there is a set of sums for every cut.
+        let to = unsafe { self.sums.add(part * outputs * vectors + first) };
+        (start, cut.min(k - start), to)
+    }
+
+    /// Outputs `first..first + count` as dot products.
+    unsafe fn along(&self, first: usize, count: usize, parts: std::ops::Range<usize>) {
+        let Few { outputs, vectors, k, cut, matrix, .. } = *self.few;
+        let [one, several] = self.kernels.dots[vectors - 1];
+        let contiguous = matrix.columns == 1;
+        let at_once = if contiguous { rows_at_once(vectors) } else { 1 };
+        with_buffer(&TASK, if contiguous { 0 } else { cut }, |line: *mut T::Sum| {
+            // An element is no larger than what it is summed in.
+            let line = line.cast::<T>();
+            let mut r = first;
+            while r < first + count {
+                let many = at_once > 1 && r + at_once <= first + count;
+                for part in parts.clone() {
+                    // SAFETY: outputs and cuts lie inside the product; the line has room for a cut.
+                    unsafe {
+                        let (start, len, to) = self.cut(part, r);
+                        let mut rows = matrix.at(r, start).first;
+                        if !contiguous {
+                            for p in 0..len {
+                                *line.add(p) = matrix.read(r, start + p);
+                            }
+                            rows = line;
+                        }
+                        let (x, stride) = (self.x.add(start), matrix.rows);
+                        let dots = Dots { rows, stride, x, x_stride: k, to, to_stride: outputs };
+                        (if many { several } else { one })(&dots, len);
+                    }
+                }
+                r += if many { at_once } else { 1 };
+            }
+        });
+    }
+
+    /// Outputs `first..first + count` of a matrix that is contiguous along them.
+    unsafe fn across(&self, first: usize, count: usize, parts: std::ops::Range<usize>) {
+        let Few { outputs, vectors, k, matrix, .. } = *self.few;
+        with_buffer(&TASK, vectors * SUMS * count, |sums: *mut T::Sum| {
+            // SAFETY: the buffer has the partial sums of every vector; rows lie inside the matrix.
+            unsafe {
+                for part in parts {
+                    let (start, len, to) = self.cut(part, first);
+                    for i in 0..vectors * SUMS * count {
+                        *sums.add(i) = T::Sum::ZERO;
+                    }
+                    for p in (0..len).step_by(SUMS * AT_ONCE) {
+                        for lane in 0..SUMS.min(len - p) {
+                            let p = p + lane;
+                            // Every vector finds these few rows in the cache.
+                            for v in 0..vectors {
+                                let axpy = Axpy {
+                                    rows: matrix.at(first, start + p).first,
+                                    stride: matrix.columns * SUMS as isize,
+                                    x: self.x.add(v * k + start + p),
+                                    count: (len - p).div_ceil(SUMS).min(AT_ONCE),
+                                };
+                                let sums = sums.add((v * SUMS + lane) * count);
+                                (self.kernels.axpy)(&axpy, sums, count);
+                            }
+                        }
+                    }
+                    for v in 0..vectors {
+                        let sums = sums.add(v * SUMS * count);
+                        let mut half = SUMS / 2;
+                        while half > 0 {
+                            for i in 0..half * count {
+                                *sums.add(i) = (*sums.add(i)).add(*sums.add(half * count + i));
+                            }
+                            half /= 2;
+                        }
+                        to.add(v * outputs).copy_from_nonoverlapping(sums, count);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Rows whose dot products are computed at once, because each waits for its own last addition.
+pub(super) const fn rows_at_once(vectors: usize) -> usize {
+    if vectors == 1 { AT_ONCE } else { 2 }
+}
+
+/// The dot products of contiguous rows with widened vectors. The product of row `r` and vector `v`
+/// goes to `r + v * to_stride`.
+pub(crate) struct Dots<T: GemmElement> {
+    rows: *const T,
+    stride: isize,
+    x: *const T::Sum,
+    x_stride: usize,
     to: *mut T::Sum,
     to_stride: usize,
 }
 
+/// `R` rows with `N` vectors.
+///
 /// # Safety
-/// The processor has `V`'s instruction set; the row and the vectors are readable for `len`
+/// The processor has `V`'s instruction set; the rows and the vectors are readable for `len`
 /// elements, and the results are writable.
 #[inline(always)]
-pub(super) unsafe fn dots<T, V, const N: usize>(job: &Dots<T>, len: usize)
+pub(super) unsafe fn dots<T, V, const R: usize, const N: usize>(job: &Dots<T>, len: usize)
 where
     T: GemmElement<Sum = V::Scalar> + Lanes<V>,
     V: Vector,
 {
-    let Dots { row, x, stride, to, to_stride } = *job;
-    // Several sums, because each waits for its own last addition.
-    let sums_each = if N == 1 { 4 } else { 2 };
-    let step = sums_each * V::LANES;
+    let Dots { rows, stride, x, x_stride, to, to_stride } = *job;
+    let parts = SUMS / V::LANES;
+    let whole = len - len % SUMS;
     // SAFETY: all indices stay below `len`.
     unsafe {
-        let mut sums = [[V::splat(V::Scalar::ZERO); 4]; N];
+        let rows: [*const T; R] =
+            std::array::from_fn(|r| rows.wrapping_offset(r as isize * stride));
+        // Vectors have two lanes at least.
+        let mut sums = [[[V::splat(V::Scalar::ZERO); SUMS / 2]; N]; R];
         let mut p = 0;
-        while p + step <= len {
-            for i in 0..sums_each {
+        while p < whole {
+            for i in 0..parts {
                 let at = p + i * V::LANES;
-                let left = <T as Lanes<V>>::load(row.add(at));
-                for (v, sums) in sums.iter_mut().enumerate() {
-                    sums[i] = left.mul_add(V::load(x.add(v * stride + at)), sums[i]);
+                let mut right = [V::splat(V::Scalar::ZERO); N];
+                for (v, right) in right.iter_mut().enumerate() {
+                    *right = V::load(x.add(v * x_stride + at));
+                }
+                for (row, sums) in rows.iter().zip(&mut sums) {
+                    let left = <T as Lanes<V>>::load(row.add(at));
+                    for (right, sums) in right.iter().zip(sums) {
+                        sums[i] = left.mul_add(*right, sums[i]);
+                    }
                 }
             }
-            p += step;
+            p += SUMS;
         }
-        while p + V::LANES <= len {
-            let left = <T as Lanes<V>>::load(row.add(p));
-            for (v, sums) in sums.iter_mut().enumerate() {
-                sums[0] = left.mul_add(V::load(x.add(v * stride + p)), sums[0]);
+        for (r, sums) in sums.iter().enumerate() {
+            for (v, sums) in sums.iter().enumerate() {
+                let mut lanes = [V::Scalar::ZERO; SUMS];
+                for i in 0..parts {
+                    sums[i].store(lanes.as_mut_ptr().add(i * V::LANES));
+                }
+                if whole < len {
+                    add_rest::<T, V>(rows[r], x.add(v * x_stride), whole, len, &mut lanes);
+                }
+                let mut half = SUMS / 2;
+                while half > 0 {
+                    for i in 0..half {
+                        lanes[i] = lanes[i].add(lanes[i + half]);
+                    }
+                    half /= 2;
+                }
+                *to.add(r + v * to_stride) = lanes[0];
             }
-            p += V::LANES;
-        }
-        for (v, sums) in sums.iter().enumerate() {
-            let mut sum = sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum();
-            for p in p..len {
-                sum = (*row.add(p)).widen().mul_add(*x.add(v * stride + p), sum);
-            }
-            *to.add(v * to_stride) = sum;
         }
     }
 }
 
-/// Rows to add up: `count` of them, `stride` apart, times `x`.
+/// Adds products `whole..len` to the first sums, with the instructions that add all others.
+#[inline(always)]
+unsafe fn add_rest<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+    row: *const T,
+    x: *const V::Scalar,
+    whole: usize,
+    len: usize,
+    sums: &mut [V::Scalar; SUMS],
+) {
+    let (mut left, mut right) = ([V::Scalar::ZERO; SUMS], [V::Scalar::ZERO; SUMS]);
+    // SAFETY: indices stay below `len`, and the arrays are whole vectors.
+    unsafe {
+        for p in whole..len {
+            left[p - whole] = (*row.add(p)).widen();
+            right[p - whole] = *x.add(p);
+        }
+        for at in (0..SUMS).step_by(V::LANES) {
+            let sum = V::load(sums.as_ptr().add(at));
+            let product = V::load(left.as_ptr().add(at));
+            product.mul_add(V::load(right.as_ptr().add(at)), sum).store(left.as_mut_ptr().add(at));
+        }
+    }
+    // The others stay as they are: even adding zero would change a negative zero.
+    sums[..len - whole].copy_from_slice(&left[..len - whole]);
+}
+
+/// Rows to add up: `count` of them, `stride` apart, times every [`SUMS`]-th element of `x`.
 pub(crate) struct Axpy<T: GemmElement> {
     rows: *const T,
     stride: isize,
@@ -203,13 +330,12 @@ pub(super) unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>
     sums: *mut V::Scalar,
     len: usize,
 ) {
-    let whole = job.count - job.count % 4;
     // SAFETY: rows stay below `count`.
     unsafe {
-        for p in (0..whole).step_by(4) {
-            add_rows::<T, V, 4>(job, p, sums, len);
+        if job.count == AT_ONCE {
+            return add_rows::<T, V, AT_ONCE>(job, 0, sums, len);
         }
-        for p in whole..job.count {
+        for p in 0..job.count {
             add_rows::<T, V, 1>(job, p, sums, len);
         }
     }
@@ -222,11 +348,12 @@ unsafe fn add_rows<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector, const 
     sums: *mut V::Scalar,
     len: usize,
 ) {
-    // SAFETY: rows `first..first + N` are readable and indices stay below `len`.
+    // SAFETY: rows `first..first + N` are readable and indices stay below `len`; what is left over
+    // goes through arrays of a vector's size, and the same instructions.
     unsafe {
         let rows: [*const T; N] =
             std::array::from_fn(|i| job.rows.offset((first + i) as isize * job.stride));
-        let x: [V::Scalar; N] = std::array::from_fn(|i| *job.x.add(first + i));
+        let x: [V::Scalar; N] = std::array::from_fn(|i| *job.x.add((first + i) * SUMS));
         let mut j = 0;
         while j + V::LANES <= len {
             let mut sum = V::load(sums.add(j));
@@ -236,12 +363,19 @@ unsafe fn add_rows<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector, const 
             sum.store(sums.add(j));
             j += V::LANES;
         }
-        while j < len {
-            let sum = &mut *sums.add(j);
+        if j < len {
+            let mut rest = [V::Scalar::ZERO; 8];
+            rest[..len - j].copy_from_slice(std::slice::from_raw_parts(sums.add(j), len - j));
+            let mut sum = V::load(rest.as_ptr());
             for i in 0..N {
-                *sum = (*rows[i].add(j)).widen().mul_add(x[i], *sum);
+                let mut row = [V::Scalar::ZERO; 8];
+                for (at, element) in row.iter_mut().enumerate().take(len - j) {
+                    *element = (*rows[i].add(j + at)).widen();
+                }
+                sum = V::load(row.as_ptr()).mul_add(V::splat(x[i]), sum);
             }
-            j += 1;
+            sum.store(rest.as_mut_ptr());
+            sums.add(j).copy_from_nonoverlapping(rest.as_ptr(), len - j);
         }
     }
 }

@@ -7,7 +7,7 @@
 use half::{bf16, f16};
 
 use super::simd::{Lanes, Scalar, Vector, portable::Plain};
-use super::{gemv, pack};
+use super::{finish, gemv, pack};
 
 /// Rows of the largest tile, and of a panel of the left matrix.
 pub(crate) const ROWS: usize = 6;
@@ -48,6 +48,14 @@ pub(crate) struct Loose<S> {
 pub(crate) type LooseTile<S> =
     unsafe fn(k: usize, panels: &Loose<S>, c: *mut S, c_stride: usize, accumulate: bool);
 
+/// A row of the output from a row of sums: see [`finish::finish`].
+pub(crate) type Finish<T> = unsafe fn(
+    sums: *const <T as GemmElement>::Sum,
+    plus: Option<&finish::Addend<T>>,
+    to: *mut T,
+    len: usize,
+);
+
 /// The kernels of one element type on one instruction set.
 ///
 /// # Safety
@@ -57,9 +65,9 @@ pub(crate) struct Kernels<T: GemmElement> {
     pub(super) tiles: [[Tile<T::Sum>; 2]; ROWS],
     pub(super) loose_tiles: [[LooseTile<T::Sum>; 2]; ROWS],
     pub(super) pack: unsafe fn(&pack::Panel<T>, *mut T::Sum),
-    pub(super) round: unsafe fn(*const T::Sum, *mut T, usize),
-    /// By vectors less one.
-    pub(super) dots: [unsafe fn(&gemv::Dots<T>, usize); gemv::FEW],
+    pub(super) finish: Finish<T>,
+    /// By vectors less one, then for one row and for [`gemv::rows_at_once`].
+    pub(super) dots: [[unsafe fn(&gemv::Dots<T>, usize); 2]; gemv::FEW],
     pub(super) axpy: unsafe fn(&gemv::Axpy<T>, *mut T::Sum, usize),
 }
 
@@ -109,25 +117,6 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
     }
 }
 
-/// # Safety
-/// The processor has `V`'s instruction set; `from` and `to` are valid for `len` elements.
-#[inline(always)]
-unsafe fn round<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
-    from: *const V::Scalar,
-    to: *mut T,
-    len: usize,
-) {
-    let whole = len - len % V::LANES;
-    for i in (0..whole).step_by(V::LANES) {
-        // SAFETY: `i + LANES` is at most `len`.
-        unsafe { <T as Lanes<V>>::store(V::load(from.add(i)), to.add(i)) };
-    }
-    for i in whole..len {
-        // SAFETY: `i` is below `len`.
-        unsafe { *to.add(i) = T::round(*from.add(i)) };
-    }
-}
-
 /// A module of kernels compiled with `$attribute`, and `table` to collect them. `$full` and
 /// `$half` are the vectors in a whole and in half a panel.
 macro_rules! instruction_set {
@@ -172,23 +161,24 @@ macro_rules! instruction_set {
             }
 
             $(#[$attribute])*
-            unsafe fn round<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
-                from: *const V::Scalar,
+            unsafe fn finish<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+                sums: *const V::Scalar,
+                plus: Option<&finish::Addend<T>>,
                 to: *mut T,
                 len: usize,
             ) {
                 // SAFETY: passed on to the caller.
-                unsafe { super::round::<T, V>(from, to, len) }
+                unsafe { finish::finish::<T, V>(sums, plus, to, len) }
             }
 
             $(#[$attribute])*
-            unsafe fn dots<T, V, const N: usize>(job: &gemv::Dots<T>, len: usize)
+            unsafe fn dots<T, V, const R: usize, const N: usize>(job: &gemv::Dots<T>, len: usize)
             where
                 T: GemmElement<Sum = V::Scalar> + Lanes<V>,
                 V: Vector,
             {
                 // SAFETY: passed on to the caller.
-                unsafe { gemv::dots::<T, V, N>(job, len) }
+                unsafe { gemv::dots::<T, V, R, N>(job, len) }
             }
 
             $(#[$attribute])*
@@ -224,8 +214,13 @@ macro_rules! instruction_set {
                         [loose::<V, 6, $half>, loose::<V, 6, $full>],
                     ],
                     pack: pack::<T, V>,
-                    round: round::<T, V>,
-                    dots: [dots::<T, V, 1>, dots::<T, V, 2>, dots::<T, V, 3>, dots::<T, V, 4>],
+                    finish: finish::<T, V>,
+                    dots: [
+                        [dots::<T, V, 1, 1>, dots::<T, V, { gemv::rows_at_once(1) }, 1>],
+                        [dots::<T, V, 1, 2>, dots::<T, V, { gemv::rows_at_once(2) }, 2>],
+                        [dots::<T, V, 1, 3>, dots::<T, V, { gemv::rows_at_once(3) }, 3>],
+                        [dots::<T, V, 1, 4>, dots::<T, V, { gemv::rows_at_once(4) }, 4>],
+                    ],
                     axpy: axpy::<T, V>,
                 }
             }

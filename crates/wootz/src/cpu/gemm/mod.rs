@@ -2,9 +2,11 @@
 //!
 //! The left matrix is packed once for as many rows as fit; then the team takes blocks of columns,
 //! packs the right matrix for each, and multiplies. An output element sums its products in the
-//! order of `k`, in blocks whose length depends on `k` alone, so the bits of a result depend on
-//! neither the number of threads nor the cut.
+//! order of `k`, in blocks whose length depends on `k` alone; products with a few vectors sum in
+//! an order of their own, and the shape alone says which it is. So the bits of a result depend on
+//! neither the number of threads, nor the cut, nor where in memory the matrices lie.
 
+mod finish;
 mod gemv;
 mod microkernel;
 mod pack;
@@ -17,14 +19,17 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::LocalKey;
 
+use self::finish::Addend;
 pub(crate) use self::microkernel::GemmElement;
 use self::microkernel::{Kernels, ROWS};
 use self::pack::Panel;
+use self::simd::Scalar;
 use crate::cpu::threads;
 use crate::error::{Error, Result};
 
 /// A matrix inside a slice, at any strides: element `(i, j)` is
 /// `data[offset + i * row_stride + j * column_stride]`.
+#[derive(Clone, Copy)]
 pub(crate) struct MatrixRef<'a, T> {
     pub(crate) data: &'a [T],
     pub(crate) offset: usize,
@@ -32,72 +37,98 @@ pub(crate) struct MatrixRef<'a, T> {
     pub(crate) column_stride: isize,
 }
 
-/// `c = a · b`, for `a` of `m × k` and `b` of `k × n`, into the row-major `c` of `m × n`. With `k`
-/// zero the result is zeros. An error if a view leaves its slice or `c` has another length.
-pub(crate) fn gemm<T: GemmElement>(
-    m: usize,
-    n: usize,
-    k: usize,
-    a: MatrixRef<'_, T>,
-    b: MatrixRef<'_, T>,
-    c: &mut [T],
-) -> Result<()> {
-    check_output(Some(1), m, n, c)?;
-    let (a, b) = (a.view("a", m, k)?, b.view("b", k, n)?);
-    // SAFETY: the views were checked, `c` has `m * n` elements, and `kernels` fits the processor.
-    unsafe { multiply(Run::Team, T::kernels(), Shape { m, n, k }, a, b, c.as_mut_ptr()) };
-    Ok(())
+/// The matrices of a batch, by number.
+pub(crate) type Matrices<'f, 'a, T> = &'f (dyn Fn(usize) -> MatrixRef<'a, T> + Sync);
+
+/// `batch` products of one shape: `a` of `m × k` times `b` of `k × n`.
+pub(crate) struct Product<'f, 'a, T> {
+    pub(crate) batch: usize,
+    pub(crate) m: usize,
+    pub(crate) n: usize,
+    pub(crate) k: usize,
+    /// The rows that decide about the order of sums. At least `m`: products that layouts make to
+    /// be done one by one, but whose shapes make one, say how many rows that one has.
+    pub(crate) rows: usize,
+    pub(crate) a: Matrices<'f, 'a, T>,
+    pub(crate) b: Matrices<'f, 'a, T>,
+    pub(crate) plus: Option<Plus<'f, 'a, T>>,
 }
 
-/// `batch` products of the same shape, into contiguous matrices one after the other. The team is
-/// shared out over the batch or inside each product, as fits.
-pub(crate) fn gemm_batched<'a, T: GemmElement>(
-    batch: usize,
-    m: usize,
-    n: usize,
-    k: usize,
-    a: impl Fn(usize) -> MatrixRef<'a, T> + Sync,
-    b: impl Fn(usize) -> MatrixRef<'a, T> + Sync,
-    c: &mut [T],
-) -> Result<()> {
-    check_output(Some(batch), m, n, c)?;
-    if c.is_empty() {
-        return Ok(());
+/// What becomes of a product: `alpha · product + beta · c`, in what products are summed in and
+/// rounded once. With a `beta` of zero `c` is not looked at.
+pub(crate) struct Plus<'f, 'a, T> {
+    pub(crate) alpha: f64,
+    pub(crate) beta: f64,
+    /// `m × n`.
+    pub(crate) c: Matrices<'f, 'a, T>,
+}
+
+impl<T: GemmElement> Product<'_, '_, T> {
+    /// Writes row-major matrices one after the other. With `k` zero the products are zeros. An
+    /// error if a view leaves its slice or `output` has another length.
+    ///
+    /// The team is shared out over the batch or inside each product, as fits.
+    pub(crate) fn write(&self, output: &mut [T]) -> Result<()> {
+        self.write_with(T::kernels(), output)
     }
-    let kernels = T::kernels();
-    let work = m.saturating_mul(n).saturating_mul(k).max(1);
-    let shape = Shape { m, n, k };
-    if work >= LARGE {
-        for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
-            let (a, b) = (a(i).view("a", m, k)?, b(i).view("b", k, n)?);
-            // SAFETY: as in `gemm`.
-            unsafe { multiply(Run::Team, kernels, shape, a, b, c.as_mut_ptr()) };
+
+    fn write_with(&self, kernels: &'static Kernels<T>, output: &mut [T]) -> Result<()> {
+        let Product { batch, m, n, k, .. } = *self;
+        check_output(batch, m, n, output)?;
+        if output.is_empty() {
+            return Ok(());
         }
-        return Ok(());
-    }
-    let per_task = SMALL.div_ceil(work).min(batch);
-    let failed = AtomicBool::new(false);
-    // Errors are rare and not `Copy`: a task only notes that there was one.
-    threads::chunks_mut(c, per_task * m * n, |task, c| {
-        for (i, c) in c.chunks_exact_mut(m * n).enumerate() {
-            let i = task * per_task + i;
-            match (a(i).view("a", m, k), b(i).view("b", k, n)) {
-                // SAFETY: as in `gemm`.
-                (Ok(a), Ok(b)) => unsafe {
-                    multiply(Run::Caller, kernels, shape, a, b, c.as_mut_ptr());
-                },
-                _ => failed.store(true, Ordering::Relaxed),
+        let work = m.saturating_mul(n).saturating_mul(k).max(1);
+        if batch == 1 || work >= LARGE {
+            for (i, output) in output.chunks_exact_mut(m * n).enumerate() {
+                let job = self.job(kernels, i, output)?;
+                // SAFETY: `job` checked all views; the caller's kernels fit the processor.
+                unsafe { job.multiply(Run::Team) };
             }
+            return Ok(());
         }
-    });
-    if !failed.into_inner() {
-        return Ok(());
+        let per_task = SMALL.div_ceil(work).min(batch);
+        let failed = AtomicBool::new(false);
+        // Errors are rare and not `Copy`: a task only notes that there was one.
+        threads::chunks_mut(output, per_task * m * n, |task, output| {
+            for (i, output) in output.chunks_exact_mut(m * n).enumerate() {
+                match self.job(kernels, task * per_task + i, output) {
+                    // SAFETY: as above.
+                    Ok(job) => unsafe { job.multiply(Run::Caller) },
+                    Err(_) => failed.store(true, Ordering::Relaxed),
+                }
+            }
+        });
+        if !failed.into_inner() {
+            return Ok(());
+        }
+        for i in 0..batch {
+            self.job(kernels, i, &mut output[i * m * n..(i + 1) * m * n])?;
+        }
+        Err(Error::argument("matmul", "a", "views that stay inside their buffer", "others"))
     }
-    for i in 0..batch {
-        a(i).view("a", m, k)?;
-        b(i).view("b", k, n)?;
+
+    /// Product `i` of the batch, if its matrices lie inside their buffers.
+    fn job(&self, kernels: &'static Kernels<T>, i: usize, output: &mut [T]) -> Result<Job<T>> {
+        let Product { m, n, k, .. } = *self;
+        let plus = match &self.plus {
+            Some(plus) => Some(Addend {
+                alpha: T::Sum::from_f64(plus.alpha),
+                beta: T::Sum::from_f64(plus.beta),
+                c: (plus.c)(i).view("c", m, n)?,
+            }),
+            None => None,
+        };
+        Ok(Job {
+            kernels,
+            shape: Shape { m, n, k },
+            rows: self.rows.max(m),
+            a: (self.a)(i).view("a", m, k)?,
+            b: (self.b)(i).view("b", k, n)?,
+            plus,
+            c: output.as_mut_ptr(),
+        })
     }
-    Err(Error::argument("matmul", "a", "views that stay inside their buffer", "others"))
 }
 
 /// Products (multiplications) from which one matrix product alone feeds the team.
@@ -210,8 +241,8 @@ impl<T: Copy> MatrixRef<'_, T> {
     }
 }
 
-fn check_output<T>(batch: Option<usize>, m: usize, n: usize, c: &[T]) -> Result<()> {
-    let wanted = batch.and_then(|b| b.checked_mul(m)).and_then(|bm| bm.checked_mul(n));
+fn check_output<T>(batch: usize, m: usize, n: usize, c: &[T]) -> Result<()> {
+    let wanted = batch.checked_mul(m).and_then(|bm| bm.checked_mul(n));
     if wanted == Some(c.len()) {
         return Ok(());
     }
@@ -219,105 +250,123 @@ fn check_output<T>(batch: Option<usize>, m: usize, n: usize, c: &[T]) -> Result<
     Err(Error::argument("matmul", "output", format!("a length of {wanted}"), c.len()))
 }
 
-/// # Safety
-/// The processor has the kernels' instruction set; the views are valid for the shape; `c` is
-/// writable for `m * n` elements that nobody else uses.
-unsafe fn multiply<T: GemmElement>(
-    run: Run,
-    kernels: &Kernels<T>,
+/// One product. The views are valid for the shape, and `c` is writable for `m * n` elements that
+/// nobody else uses.
+#[derive(Clone, Copy)]
+struct Job<T: GemmElement> {
+    kernels: &'static Kernels<T>,
     shape: Shape,
+    /// See [`Product::rows`].
+    rows: usize,
     a: View<T>,
     b: View<T>,
+    plus: Option<Addend<T>>,
     c: *mut T,
-) {
-    let Shape { m, n, k } = shape;
-    if m == 0 || n == 0 {
-        return;
-    }
-    // SAFETY: passed on to the caller.
-    unsafe {
-        if k == 0 {
-            for i in 0..m * n {
-                *c.add(i) = T::zero();
-            }
+}
+
+impl<T: GemmElement> Job<T> {
+    /// # Safety
+    /// The processor has the kernels' instruction set, and the views are still valid.
+    unsafe fn multiply(&self, run: Run) {
+        let Job { shape: Shape { m, n, k }, rows, a, b, .. } = *self;
+        if m == 0 || n == 0 {
             return;
         }
         let large = m.saturating_mul(n).saturating_mul(k) >= 2 * SMALL;
-        if m > 1 && n > 1 && small::fits::<T>(shape, b) {
-            return small::small(run.if_worth(large), kernels, shape, a, b, c);
-        }
-        let contiguous = |matrix: View<T>| matrix.rows == 1 || matrix.columns == 1;
-        let columns_few = n == 1 || n <= gemv::FEW && contiguous(a);
-        let rows_few = m == 1 || m <= gemv::FEW && contiguous(b);
-        if columns_few && (n <= m || !rows_few) {
-            let (outputs, vectors, matrix, x) = (m, n, a, b.transposed());
-            let strides = [n, 1];
-            gemv::few(run, kernels, &gemv::Few { outputs, vectors, k, matrix, x, c, strides });
-        } else if rows_few {
-            let (outputs, vectors, matrix, x) = (n, m, b.transposed(), a);
-            let strides = [1, n];
-            gemv::few(run, kernels, &gemv::Few { outputs, vectors, k, matrix, x, c, strides });
-        } else {
-            blocked(run.if_worth(large), kernels, shape, a, b, c);
+        // The shape alone chooses between the two orders of sums; layouts choose only among ways
+        // to one order.
+        let (columns_few, rows_few) = (n <= gemv::FEW, rows <= gemv::FEW);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if k == 0 {
+                self.nothing();
+            } else if rows > 1 && n > 1 && small::fits::<T>(n, k) {
+                if b.columns == 1 {
+                    small::small(run.if_worth(large), self);
+                } else {
+                    self.blocked(run.if_worth(large));
+                }
+            } else if columns_few && (n <= rows || !rows_few) {
+                let cut = gemv::cut(rows, k);
+                let (matrix, x) = (a, b.transposed());
+                let few = gemv::Few { outputs: m, vectors: n, k, cut, matrix, x, by_row: true };
+                gemv::few(run, self, &few);
+            } else if rows_few {
+                let cut = gemv::cut(n, k);
+                let (matrix, x) = (b.transposed(), a);
+                let few = gemv::Few { outputs: n, vectors: m, k, cut, matrix, x, by_row: false };
+                gemv::few(run, self, &few);
+            } else {
+                self.blocked(run.if_worth(large));
+            }
         }
     }
-}
 
-/// Cuts the product into parts whose packed left matrix fits, and gives each to the team.
-///
-/// # Safety
-/// As for [`multiply`].
-unsafe fn blocked<T: GemmElement>(
-    run: Run,
-    kernels: &Kernels<T>,
-    shape: Shape,
-    a: View<T>,
-    b: View<T>,
-    c: *mut T,
-) {
-    let Shape { m, n, k } = shape;
-    // Blocks of `k` are of one length (but the last), so that no block is a sliver.
-    let k_block = even(k, k_block::<T>(), 1);
-    // Sums that live in the output may be left and taken up again; others want `k` in one go.
-    let longest = if T::DIRECT { 4 * k_block } else { LONGEST_K / k_block * k_block };
-    let k_part = longest.min(k);
-    let row_part = (PACKED / k_part / ROWS * ROWS).clamp(ROW_BLOCK, PACKED_ROWS);
-    let kept = !T::DIRECT && k_part < k;
-    let column_part = if kept { SUM_COLUMNS.min(n) } else { n };
-    let row_part = even(m, if kept { row_part.min(4 * ROW_BLOCK) } else { row_part }, ROWS);
+    /// The product with nothing to sum.
+    unsafe fn nothing(&self) {
+        let Shape { m, n, .. } = self.shape;
+        with_buffer(&PRODUCT, n, |zeros: *mut T::Sum| {
+            // SAFETY: the buffer has a row of numbers, which all rows of the output are made of.
+            unsafe {
+                for j in 0..n {
+                    *zeros.add(j) = T::Sum::ZERO;
+                }
+                finish::rows(self.kernels, self.plus, (zeros, 0), (self.c, n), m, n);
+            }
+        });
+    }
 
-    let packed = row_part * k_part;
-    let sums = if kept { row_part * column_part } else { 0 };
-    with_buffer(&PRODUCT, packed.next_multiple_of(16) + sums, |buffer: *mut T::Sum| {
-        for row in (0..m).step_by(row_part) {
-            for column in (0..n).step_by(column_part) {
-                for start in (0..k).step_by(k_part) {
-                    let shape = Shape {
-                        m: row_part.min(m - row),
-                        n: column_part.min(n - column),
-                        k: k_part.min(k - start),
-                    };
-                    // SAFETY: the part lies inside the product, and the buffer holds what it says.
-                    unsafe {
-                        let part = Part {
-                            kernels,
-                            shape,
-                            k_block,
-                            a: a.at(row, start),
-                            b: b.at(start, column),
-                            packed: buffer,
-                            c: c.add(row * n + column),
-                            c_stride: n,
-                            sums: kept.then(|| buffer.add(packed.next_multiple_of(16))),
-                            first: start == 0,
-                            last: start + shape.k == k,
+    /// Cuts the product into parts whose packed left matrix fits, and gives each to the team.
+    ///
+    /// # Safety
+    /// As for [`Job::multiply`].
+    unsafe fn blocked(&self, run: Run) {
+        let Job { kernels, shape: Shape { m, n, k }, a, b, plus, c, .. } = *self;
+        // Blocks of `k` are of one length (but the last), so that no block is a sliver.
+        let k_block = even(k, k_block::<T>(), 1);
+        // Sums that live in the output may be left and taken up again; others want `k` in one go.
+        let longest = if T::DIRECT { 4 * k_block } else { LONGEST_K / k_block * k_block };
+        let k_part = longest.min(k);
+        let row_part = (PACKED / k_part / ROWS * ROWS).clamp(ROW_BLOCK, PACKED_ROWS);
+        let kept = !T::DIRECT && k_part < k;
+        let column_part = if kept { SUM_COLUMNS.min(n) } else { n };
+        let row_part = even(m, if kept { row_part.min(4 * ROW_BLOCK) } else { row_part }, ROWS);
+
+        let packed = row_part * k_part;
+        let sums = if kept { row_part * column_part } else { 0 };
+        with_buffer(&PRODUCT, packed.next_multiple_of(16) + sums, |buffer: *mut T::Sum| {
+            for row in (0..m).step_by(row_part) {
+                for column in (0..n).step_by(column_part) {
+                    for start in (0..k).step_by(k_part) {
+                        let shape = Shape {
+                            m: row_part.min(m - row),
+                            n: column_part.min(n - column),
+                            k: k_part.min(k - start),
                         };
-                        part.multiply(run);
+                        // SAFETY: the part lies inside the product, and the buffer holds what it
+                        // says.
+                        unsafe {
+                            let part = Part {
+                                kernels,
+                                shape,
+                                k_block,
+                                a: a.at(row, start),
+                                b: b.at(start, column),
+                                packed: buffer,
+                                plus: plus.map(|plus| plus.at(row, column)),
+                                c: c.add(row * n + column),
+                                c_stride: n,
+                                sums: kept.then(|| buffer.add(packed.next_multiple_of(16))),
+                                first: start == 0,
+                                last: start + shape.k == k,
+                            };
+                            part.multiply(run);
+                        }
                     }
                 }
             }
-        }
-    });
+        });
+    }
 }
 
 /// The longest block of `k`.
@@ -339,6 +388,7 @@ struct Part<'a, T: GemmElement> {
     a: View<T>,
     b: View<T>,
     packed: *mut T::Sum,
+    plus: Option<Addend<T>>,
     c: *mut T,
     c_stride: usize,
     /// Where sums wait between parts, `shape.n` wide, if they cannot wait in `c` and need to.
@@ -461,11 +511,10 @@ impl<T: GemmElement> Part<'_, T> {
                         self.panels(top, height, start, k, columns, buffer, to, stride, accumulate);
                     }
                 }
-                if !T::DIRECT && self.last {
-                    for i in 0..rows {
-                        let to = self.c.add((row + i) * self.c_stride + column);
-                        (self.kernels.round)(sums.add(i * stride), to, columns);
-                    }
+                if self.last {
+                    let plus = self.plus.map(|plus| plus.at(row, column));
+                    let to = (self.c.add(row * self.c_stride + column), self.c_stride);
+                    finish::rows(self.kernels, plus, (sums, stride), to, rows, columns);
                 }
             }
         });
@@ -516,7 +565,7 @@ fn padded<T: GemmElement>(width: usize) -> usize {
 
 /// # Safety
 /// `to` is writable for `rows × columns` at rows `stride` apart.
-unsafe fn add_tile<S: simd::Scalar>(
+unsafe fn add_tile<S: Scalar>(
     tile: &[S],
     pitch: usize,
     rows: usize,
@@ -565,7 +614,7 @@ thread_local! {
 }
 
 /// Lends a buffer of `len` numbers with any values in it, kept between calls.
-fn with_buffer<S: simd::Scalar, R>(
+fn with_buffer<S: Scalar, R>(
     slot: &'static LocalKey<Cell<Vec<Line>>>,
     len: usize,
     f: impl FnOnce(*mut S) -> R,

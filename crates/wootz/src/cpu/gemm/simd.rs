@@ -15,6 +15,7 @@ pub(super) trait Vector: Copy {
     unsafe fn load(from: *const Self::Scalar) -> Self;
     unsafe fn store(self, to: *mut Self::Scalar);
     unsafe fn add(self, other: Self) -> Self;
+    unsafe fn mul(self, other: Self) -> Self;
     /// `self * x + y`, contracted or not as the instruction set does it.
     unsafe fn mul_add(self, x: Self, y: Self) -> Self;
 
@@ -42,28 +43,15 @@ pub(super) trait Vector: Copy {
             }
         }
     }
-
-    /// The sum of the lanes, halves added to halves.
-    #[inline(always)]
-    unsafe fn sum(self) -> Self::Scalar {
-        let mut lanes = [Self::Scalar::ZERO; 8];
-        // SAFETY: the array has room for eight lanes.
-        unsafe { self.store(lanes.as_mut_ptr()) };
-        let mut width = Self::LANES / 2;
-        while width > 0 {
-            for i in 0..width {
-                lanes[i] = lanes[i].add(lanes[i + width]);
-            }
-            width /= 2;
-        }
-        lanes[0]
-    }
 }
 
 /// What products are accumulated in.
 pub(crate) trait Scalar: Copy + Send + Sync + 'static {
     const ZERO: Self;
+    fn from_f64(x: f64) -> Self;
+    fn is_nonzero(self) -> bool;
     fn add(self, other: Self) -> Self;
+    fn mul(self, other: Self) -> Self;
     fn mul_add(self, x: Self, y: Self) -> Self;
 }
 
@@ -82,9 +70,20 @@ macro_rules! scalar {
     ($t:ty) => {
         impl Scalar for $t {
             const ZERO: Self = 0.0;
+            fn from_f64(x: f64) -> Self {
+                x as $t
+            }
+            #[inline(always)]
+            fn is_nonzero(self) -> bool {
+                self != 0.0
+            }
             #[inline(always)]
             fn add(self, other: Self) -> Self {
                 self + other
+            }
+            #[inline(always)]
+            fn mul(self, other: Self) -> Self {
+                self * other
             }
             #[inline(always)]
             fn mul_add(self, x: Self, y: Self) -> Self {
@@ -137,6 +136,10 @@ pub(super) mod portable {
         #[inline(always)]
         unsafe fn add(self, other: Self) -> Self {
             Plain(std::array::from_fn(|i| self.0[i].add(other.0[i])))
+        }
+        #[inline(always)]
+        unsafe fn mul(self, other: Self) -> Self {
+            Plain(std::array::from_fn(|i| self.0[i].mul(other.0[i])))
         }
         #[inline(always)]
         unsafe fn mul_add(self, x: Self, y: Self) -> Self {
@@ -199,6 +202,11 @@ pub(super) mod avx2 {
             unsafe { _mm256_add_ps(self, other) }
         }
         #[inline(always)]
+        unsafe fn mul(self, other: Self) -> Self {
+            // SAFETY: the caller has AVX2.
+            unsafe { _mm256_mul_ps(self, other) }
+        }
+        #[inline(always)]
         unsafe fn mul_add(self, x: Self, y: Self) -> Self {
             // SAFETY: the caller has FMA.
             unsafe { _mm256_fmadd_ps(self, x, y) }
@@ -259,6 +267,11 @@ pub(super) mod avx2 {
         unsafe fn add(self, other: Self) -> Self {
             // SAFETY: the caller has AVX2.
             unsafe { _mm256_add_pd(self, other) }
+        }
+        #[inline(always)]
+        unsafe fn mul(self, other: Self) -> Self {
+            // SAFETY: the caller has AVX2.
+            unsafe { _mm256_mul_pd(self, other) }
         }
         #[inline(always)]
         unsafe fn mul_add(self, x: Self, y: Self) -> Self {
@@ -358,7 +371,10 @@ pub(super) mod neon {
     use super::{Lanes, Vector, bf16, f16, round_to_bf16};
 
     macro_rules! vector {
-        ($v:ty, $s:ty, $n:literal, $dup:ident, $ld:ident, $st:ident, $add:ident, $fma:ident) => {
+        (
+            $v:ty, $s:ty, $n:literal, $dup:ident, $ld:ident, $st:ident,
+            $add:ident, $mul:ident, $fma:ident
+        ) => {
             impl Vector for $v {
                 type Scalar = $s;
                 const LANES: usize = $n;
@@ -383,6 +399,11 @@ pub(super) mod neon {
                     unsafe { $add(self, other) }
                 }
                 #[inline(always)]
+                unsafe fn mul(self, other: Self) -> Self {
+                    // SAFETY: NEON is part of aarch64.
+                    unsafe { $mul(self, other) }
+                }
+                #[inline(always)]
                 unsafe fn mul_add(self, x: Self, y: Self) -> Self {
                     // SAFETY: NEON is part of aarch64.
                     unsafe { $fma(y, self, x) }
@@ -390,8 +411,28 @@ pub(super) mod neon {
             }
         };
     }
-    vector!(float32x4_t, f32, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, vaddq_f32, vfmaq_f32);
-    vector!(float64x2_t, f64, 2, vdupq_n_f64, vld1q_f64, vst1q_f64, vaddq_f64, vfmaq_f64);
+    vector!(
+        float32x4_t,
+        f32,
+        4,
+        vdupq_n_f32,
+        vld1q_f32,
+        vst1q_f32,
+        vaddq_f32,
+        vmulq_f32,
+        vfmaq_f32
+    );
+    vector!(
+        float64x2_t,
+        f64,
+        2,
+        vdupq_n_f64,
+        vld1q_f64,
+        vst1q_f64,
+        vaddq_f64,
+        vmulq_f64,
+        vfmaq_f64
+    );
 
     macro_rules! lanes {
         ($t:ty, $v:ty, $zero:expr, $n:literal, $widen:expr, $round:expr) => {

@@ -2,30 +2,24 @@
 //! packing would cost a good part of the product. The sums are those of the packed path, bit for
 //! bit.
 
-use super::microkernel::{GemmElement, Kernels, Loose, ROWS};
+use super::finish;
+use super::microkernel::{GemmElement, Loose, ROWS};
 use super::pack::Panel;
-use super::{PRODUCT, ROW_BLOCK, Run, Shape, Shared, View, add_tile, k_block, padded, with_buffer};
+use super::{Job, PRODUCT, ROW_BLOCK, Run, Shape, Shared, add_tile, k_block, padded, with_buffer};
 
 /// Elements of the largest right matrix that is not packed.
 const LARGEST: usize = 1 << 13;
 
-/// Whether [`small`] applies: the right matrix is small and its rows are contiguous, `k` is one
-/// block, and nothing needs widening.
-pub(super) fn fits<T: GemmElement>(shape: Shape, b: View<T>) -> bool {
-    T::DIRECT && b.columns == 1 && shape.k <= k_block::<T>() && shape.k * shape.n <= LARGEST
+/// Whether a product is small: so is the right matrix, `k` is one block, and nothing needs
+/// widening. [`small`] also wants the right matrix's rows to be contiguous.
+pub(super) fn fits<T: GemmElement>(n: usize, k: usize) -> bool {
+    T::DIRECT && k <= k_block::<T>() && k * n <= LARGEST
 }
 
 /// # Safety
-/// As for `multiply`, and [`fits`] holds.
-pub(super) unsafe fn small<T: GemmElement>(
-    run: Run,
-    kernels: &Kernels<T>,
-    shape: Shape,
-    a: View<T>,
-    b: View<T>,
-    c: *mut T,
-) {
-    let Shape { m, n, k } = shape;
+/// As for [`Job::multiply`], [`fits`] holds, and the right matrix's rows are contiguous.
+pub(super) unsafe fn small<T: GemmElement>(run: Run, job: &Job<T>) {
+    let Job { kernels, shape: Shape { m, n, k }, a, b, plus, c, .. } = *job;
     let rest = n % T::COLUMNS;
     let pitch = padded::<T>(rest);
     // Columns that fill neither a panel nor half of one are packed, to be read in whole vectors.
@@ -76,6 +70,11 @@ pub(super) unsafe fn small<T: GemmElement>(
                         }
                     }
                 }
+            }
+            // SAFETY: the rows are this task's, and their sums are complete.
+            unsafe {
+                let (plus, sums) = (plus.map(|plus| plus.at(top, 0)), c.get().add(top * n));
+                finish::rows(kernels, plus, (sums, n), (sums.cast(), n), bottom - top, n);
             }
         });
     });

@@ -102,6 +102,29 @@ fn compare<T: Tested>(shape: Shape, a: &Matrix<T>, b: &Matrix<T>, c: &[T], case:
     }
 }
 
+/// One product with the given kernels.
+fn multiply<T: Tested>(
+    kernels: &'static Kernels<T>,
+    Shape { m, n, k }: Shape,
+    a: MatrixRef<'_, T>,
+    b: MatrixRef<'_, T>,
+    c: &mut [T],
+) -> Result<()> {
+    let (a, b) = (&|_| a, &|_| b);
+    Product { batch: 1, m, n, k, rows: m, a, b, plus: None }.write_with(kernels, c)
+}
+
+fn gemm<T: Tested>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: MatrixRef<'_, T>,
+    b: MatrixRef<'_, T>,
+    c: &mut [T],
+) -> Result<()> {
+    multiply(T::kernels(), Shape { m, n, k }, a, b, c)
+}
+
 fn multiply_all<T: Tested>(sizes: &[usize], layouts: &[&str]) {
     for &m in sizes {
         for &n in sizes {
@@ -115,12 +138,7 @@ fn multiply_all<T: Tested>(sizes: &[usize], layouts: &[&str]) {
                         gemm(m, n, k, a.view(), b.view(), &mut c).unwrap();
                         compare(shape, &a, &b, &c, &format!("{left} by {right}"));
                         c.fill(T::from_f64(9.0));
-                        let (va, vb) =
-                            (a.view().view("a", m, k).unwrap(), b.view().view("b", k, n).unwrap());
-                        // SAFETY: the views were checked and `c` has `m * n` elements.
-                        unsafe {
-                            super::multiply(Run::Team, T::portable(), shape, va, vb, c.as_mut_ptr())
-                        };
+                        multiply(T::portable(), shape, a.view(), b.view(), &mut c).unwrap();
                         compare(shape, &a, &b, &c, &format!("portable {left} by {right}"));
                     }
                 }
@@ -209,7 +227,8 @@ fn batches_give_what_single_products_give() {
         let b = Matrix::<f32>::new("columns", k, n, 2);
         let at = |i: usize| MatrixRef { offset: a.offset + i * m * k, ..a.view() };
         let mut c = vec![9.0; batch * m * n];
-        gemm_batched(batch, m, n, k, at, |_| b.view(), &mut c).unwrap();
+        let product = Product { batch, m, n, k, rows: m, a: &at, b: &|_| b.view(), plus: None };
+        product.write(&mut c).unwrap();
         for i in 0..batch {
             let mut one = vec![9.0; m * n];
             gemm(m, n, k, at(i), b.view(), &mut one).unwrap();
@@ -239,9 +258,15 @@ fn views_that_leave_their_buffer_are_errors() {
     // An empty view reads nothing, so it may lie anywhere.
     assert!(gemm(3, 3, 0, of(99, 4, 1), of(99, 3, 1), &mut c).is_ok());
     assert_eq!(c, [0.0; 9]);
-    let mut c = vec![0.0f32; 18];
-    let wrong = gemm_batched(2, 3, 3, 4, |i| of(i, 4, 1), |_| of(0, 3, 1), &mut c);
-    assert!(wrong.is_err());
+    let product = |step: usize, plus: bool| {
+        let (a, b, c) = (|i| of(i * step, 4, 1), |_| of(0, 3, 1), |_| of(4, 3, 1));
+        let plus = plus.then_some(Plus { alpha: 1.0, beta: 1.0, c: &c });
+        let product = Product { batch: 2, m: 3, n: 3, k: 4, rows: 3, a: &a, b: &b, plus };
+        product.write(&mut [0.0; 18])
+    };
+    assert!(product(0, false).is_ok());
+    assert!(product(1, false).is_err());
+    assert!(product(0, true).is_err());
 }
 
 #[test]
@@ -259,4 +284,138 @@ fn sums_of_narrow_elements_round_once_ties_to_even() {
     {
         assert_eq!(simd::round_to_bf16(f32::from_bits(bits)).to_bits(), expected);
     }
+}
+
+/// The same matrix in another layout.
+fn moved<T: Tested>(matrix: &Matrix<T>, layout: &str, rows: usize, columns: usize) -> Matrix<T> {
+    let mut to = Matrix::<T>::new(layout, rows, columns, 11);
+    for i in 0..rows {
+        for j in 0..columns {
+            let at =
+                to.offset as isize + i as isize * to.row_stride + j as isize * to.column_stride;
+            to.data[at as usize] = T::from_f64(matrix.at(i, j));
+        }
+    }
+    to
+}
+
+fn layouts_agree<T: Tested>(m: usize, n: usize, k: usize) {
+    let (a, b) = (Matrix::<T>::new("rows", m, k, 3), Matrix::<T>::new("rows", k, n, 5));
+    let c = Matrix::<T>::new("rows", m, n, 7);
+    let layouts = ["rows", "columns", "both reversed", "spread"];
+    for kernels in [T::kernels(), T::portable()] {
+        let run = |a: &Matrix<T>, b: &Matrix<T>, rows: usize, plus: Option<(&Matrix<T>, f64)>| {
+            let c = |_: usize| plus.map_or(a.view(), |(c, _)| c.view());
+            let (a, b) = (|_: usize| a.view(), |_: usize| b.view());
+            let plus = plus.map(|(_, alpha)| Plus { alpha, beta: 0.75, c: &c });
+            let mut out = vec![T::from_f64(9.0); m * n];
+            let product = Product { batch: 1, m, n, k, rows, a: &a, b: &b, plus };
+            product.write_with(kernels, &mut out).unwrap();
+            out.into_iter().map(|x| x.to_f64().to_bits()).collect::<Vec<_>>()
+        };
+        let (want, want_plus) = (run(&a, &b, m, None), run(&a, &b, m, Some((&c, 1.25))));
+        // As part of a taller product the order of sums is the taller one's.
+        let want_tall = run(&a, &b, m + 50, None);
+        for left in layouts {
+            for right in layouts {
+                let case = format!("{m}x{n}x{k}, {left} by {right}");
+                let (a, b) = (moved(&a, left, m, k), moved(&b, right, k, n));
+                let c = moved(&c, right, m, n);
+                assert!(run(&a, &b, m, None) == want, "{case}");
+                assert!(run(&a, &b, m, Some((&c, 1.25))) == want_plus, "{case}, with an addend");
+                assert!(run(&a, &b, m + 50, None) == want_tall, "{case}, tall");
+            }
+        }
+    }
+}
+
+#[test]
+fn layouts_do_not_change_bits() {
+    for (m, n, k) in [
+        (1, 1, 700),
+        (1, 37, 1100),
+        (37, 1, 1100),
+        (1, 2100, 35),
+        (3, 37, 531),
+        (41, 2, 1037),
+        (2, 3, 70),
+        (4, 1030, 9),
+        (19, 23, 29),
+        (2, 23, 29),
+        (67, 70, 530),
+    ] {
+        layouts_agree::<f32>(m, n, k);
+        layouts_agree::<f64>(m, n, k);
+        layouts_agree::<f16>(m, n, k);
+        layouts_agree::<bf16>(m, n, k);
+    }
+}
+
+fn addends_are_right<T: Tested>(m: usize, n: usize, k: usize) {
+    let (a, b) = (Matrix::<T>::new("rows", m, k, 3), Matrix::<T>::new("columns", k, n, 5));
+    let sum = |i: usize, j: usize| (0..k).map(|p| a.at(i, p) * b.at(p, j)).sum();
+    let sums: Vec<f64> = (0..m * n).map(|at| sum(at / n, at % n)).collect();
+    for layout in LAYOUTS.into_iter().chain(["one element"]) {
+        for (alpha, beta) in [(1.0, 1.0), (0.5, 2.0), (0.0, 1.0), (1.5, 0.0)] {
+            for kernels in [T::kernels(), T::portable()] {
+                let mut c = Matrix::<T>::new(layout, m, n, 7);
+                if layout == "one element" {
+                    (c.row_stride, c.column_stride) = (0, 0);
+                }
+                if beta == 0.0 {
+                    c.data.fill(T::from_f64(f64::NAN));
+                }
+                let (va, vb, vc) = (|_| a.view(), |_| b.view(), |_: usize| c.view());
+                let plus = Some(Plus { alpha, beta, c: &vc });
+                let mut out = vec![T::from_f64(9.0); m * n];
+                let product = Product { batch: 1, m, n, k, rows: m, a: &va, b: &vb, plus };
+                product.write_with(kernels, &mut out).unwrap();
+                for i in 0..m {
+                    for j in 0..n {
+                        let added = if beta == 0.0 { 0.0 } else { beta * c.at(i, j) };
+                        let (want, got) =
+                            (alpha * sums[i * n + j] + added, out[i * n + j].to_f64());
+                        let bound = want.abs() * T::EPSILON + 1e-5 * (k + 1) as f64;
+                        let close = (got - want).abs() <= bound;
+                        assert!(close, "{layout} {m}x{n}x{k} at {i},{j}: {got}, expected {want}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_are_scaled_and_added_to_on_every_path() {
+    for (m, n, k) in [
+        (1, 37, 20),
+        (37, 1, 20),
+        (3, 30, 40),
+        (30, 3, 40),
+        (7, 9, 11),
+        (7, 19, 530),
+        (105, 70, 13),
+        (6, 21, 0),
+    ] {
+        addends_are_right::<f32>(m, n, k);
+        addends_are_right::<f64>(m, n, k);
+        addends_are_right::<f16>(m, n, k);
+        addends_are_right::<bf16>(m, n, k);
+    }
+    // Sums that are kept between parts of `k`.
+    addends_are_right::<bf16>(6, 19, 17000);
+}
+
+#[test]
+fn an_addend_is_added_before_the_only_rounding() {
+    // 1 + 2⁻⁸ is a tie that goes down to 1 in bf16; with 2⁻⁸ more it is a number.
+    let of = |data| MatrixRef { data, offset: 0, row_stride: 2, column_stride: 1 };
+    let (a, ones) = ([1.0, 0.00390625].map(bf16::from_f32), [bf16::ONE; 2]);
+    let c = [bf16::from_f32(0.00390625)];
+    let (a, b, c) = (|_| of(&a), |_| MatrixRef { row_stride: 1, ..of(&ones) }, |_| of(&c));
+    let plus = Some(Plus { alpha: 1.0, beta: 1.0, c: &c });
+    let mut out = [bf16::ZERO];
+    let product = Product { batch: 1, m: 1, n: 1, k: 2, rows: 1, a: &a, b: &b, plus };
+    product.write(&mut out).unwrap();
+    assert_eq!(out[0].to_f32(), 1.0078125);
 }

@@ -1,42 +1,42 @@
 //! Matrix products on the CPU.
 
+use bytemuck::Pod;
 use half::{bf16, f16};
 
-use super::plan::Plan;
+use super::Addmm;
+use super::plan::{Matrix, Plan};
 use crate::array::DType;
 use crate::cpu::CpuCall;
-use crate::cpu::gemm::{GemmElement, MatrixRef, gemm, gemm_batched};
+use crate::cpu::gemm::{GemmElement, MatrixRef, Plus, Product};
 use crate::error::{Error, Result};
 
-pub(super) fn run(call: &mut CpuCall<'_>) -> Result<()> {
+pub(super) fn run(call: &mut CpuCall<'_>, add: Option<Addmm>) -> Result<()> {
     match call.output_meta(0).dtype {
-        DType::F32 => run_as::<f32>(call),
-        DType::F16 => run_as::<f16>(call),
-        DType::BF16 => run_as::<bf16>(call),
-        DType::F64 => run_as::<f64>(call),
+        DType::F32 => run_as::<f32>(call, add),
+        DType::F16 => run_as::<f16>(call, add),
+        DType::BF16 => run_as::<bf16>(call, add),
+        DType::F64 => run_as::<f64>(call, add),
         other => Err(Error::dtype("matmul", "a", "a floating-point type", other)),
     }
 }
 
-fn run_as<T: GemmElement + bytemuck::Pod>(call: &mut CpuCall<'_>) -> Result<()> {
-    let plan = Plan::new("matmul", call.meta(0), call.meta(1))?;
-    let (a, b) = (call.strided::<T>(0)?.data, call.strided::<T>(1)?.data);
-    let output = call.output::<T>(0)?;
-    let left = |offset: usize| MatrixRef {
-        data: a,
+fn run_as<T: GemmElement + Pod>(call: &mut CpuCall<'_>, add: Option<Addmm>) -> Result<()> {
+    // What is added comes before the factors.
+    let first = add.is_some() as usize;
+    let addend = add.map(|_| call.meta(0));
+    let plan = Plan::new(call.op.name(), call.meta(first), call.meta(first + 1), addend)?;
+    let (a, b) = (call.strided::<T>(first)?.data, call.strided::<T>(first + 1)?.data);
+    let c = if add.is_some() { call.strided::<T>(0)?.data } else { &[] };
+    let view = |data, Matrix { rows, columns, .. }: Matrix, offset| MatrixRef {
+        data,
         offset,
-        row_stride: plan.a.rows,
-        column_stride: plan.a.columns,
+        row_stride: rows,
+        column_stride: columns,
     };
-    let right = |offset: usize| MatrixRef {
-        data: b,
-        offset,
-        row_stride: plan.b.rows,
-        column_stride: plan.b.columns,
-    };
-    let Plan { count, m, n, k, .. } = plan;
-    if plan.batch.is_empty() && count == 1 {
-        return gemm(m, n, k, left(plan.a.offset), right(plan.b.offset), output);
-    }
-    gemm_batched(count, m, n, k, |i| left(plan.offsets(i).0), |i| right(plan.offsets(i).1), output)
+    let a = |i| view(a, plan.a, plan.offsets(i)[0]);
+    let b = |i| view(b, plan.b, plan.offsets(i)[1]);
+    let c = |i| view(c, plan.c, plan.offsets(i)[2]);
+    let Plan { count: batch, m, n, k, rows, .. } = plan;
+    let plus = add.map(|Addmm { alpha, beta }| Plus { alpha, beta, c: &c });
+    Product { batch, m, n, k, rows, a: &a, b: &b, plus }.write(call.output::<T>(0)?)
 }

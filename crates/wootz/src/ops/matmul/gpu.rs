@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use super::plan::{MOST_BATCH_AXES, Plan};
+use super::Addmm;
+use super::plan::{Plan, most_batch_axes};
 use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
@@ -12,17 +13,22 @@ const TILED: &str = include_str!("tiled.wgsl");
 const GEMV: &str = include_str!("gemv.wgsl");
 const ZEROS: &str = include_str!("zeros.wgsl");
 
-pub(super) fn run(call: &mut GpuCall<'_>) -> Result<()> {
-    let plan = Plan::new("matmul", call.meta(0), call.meta(1))?;
-    let dtype = call.output_meta(0).dtype;
-    if plan.k == 0 {
+pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
+    // What is added comes before the factors.
+    let first = add.is_some() as usize;
+    let addend = add.map(|_| call.meta(0));
+    let plan = Plan::new("matmul", call.meta(first), call.meta(first + 1), addend)?;
+    if plan.k == 0 && add.is_none() {
         return zeros(call);
     }
-    if plan.batch.len() > MOST_BATCH_AXES {
-        let reason = format!("more than {MOST_BATCH_AXES} axes of a batch that do not merge");
+    let most = most_batch_axes(add.is_some());
+    if plan.batch.len() > most {
+        let reason = format!("more than {most} axes of a batch that do not merge");
         return Err(call.not_on_device(reason));
     }
-    if plan.m == 1 || plan.n == 1 { gemv(call, &plan, dtype) } else { tiled(call, &plan, dtype) }
+    // By the shape alone, because the two sum in different orders.
+    let form = if plan.rows == 1 || plan.n == 1 { gemv(&plan)? } else { tiled(&plan)? };
+    launch(call, &plan, add, form)
 }
 
 /// Nothing to sum: the inputs have no memory to bind.
@@ -37,13 +43,25 @@ fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
     })
 }
 
-fn tiled(call: &mut GpuCall<'_>, plan: &Plan, dtype: DType) -> Result<()> {
+/// One of the two ways to multiply.
+struct Form {
+    variant: String,
+    body: &'static str,
+    /// Declarations that go before the body.
+    constants: String,
+    params: Vec<u32>,
+    groups: u32,
+    /// Whether rows of the output have whole pairs of elements.
+    even: bool,
+}
+
+fn tiled(plan: &Plan) -> Result<Form> {
     // A thread computes a square of elements; small products need more threads than reuse.
     let per = if plan.m > 32 && plan.n > 32 { 4 } else { 2 };
     let tile = 16 * per;
     let (down, across) = (plan.m.div_ceil(tile), plan.n.div_ceil(tile));
     let groups = word(plan.count.saturating_mul(down).saturating_mul(across))?;
-    let mut params = vec![
+    let params = vec![
         word(plan.m)?,
         word(plan.n)?,
         word(plan.k)?,
@@ -57,37 +75,29 @@ fn tiled(call: &mut GpuCall<'_>, plan: &Plan, dtype: DType) -> Result<()> {
         (down * across) as u32,
         groups,
     ];
-    batch_params(plan, &mut params);
-    let rank = plan.batch.len();
+    let constants = format!("alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
+    let variant = format!("tiled/{tile}");
     let even = plan.n.is_multiple_of(2);
-    call.launch(&Kernel {
-        variant: format!("tiled/{dtype}/{tile}/{rank}/{even}"),
-        source: &|| {
-            let vector = format!("alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
-            source(dtype, even, rank, &vector, TILED)
-        },
-        bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
-        params: &params,
-        groups: grid(groups as usize),
-    })
+    Ok(Form { variant, body: TILED, constants, params, groups, even })
 }
 
-fn gemv(call: &mut GpuCall<'_>, plan: &Plan, dtype: DType) -> Result<()> {
+fn gemv(plan: &Plan) -> Result<Form> {
     // One side is the matrix, with an output for each of its lines; the other is the vector.
-    let by_column = plan.m == 1;
+    let by_column = plan.rows == 1;
     let (outputs, line, along, vector) = match by_column {
         true => (plan.n, plan.b.columns, plan.b.rows, plan.a.columns),
         false => (plan.m, plan.a.rows, plan.a.columns, plan.b.rows),
     };
     // Neighbouring threads read neighbouring memory: along a line, or across lines.
-    let lanes = if line.unsigned_abs() < along.unsigned_abs() { 4 } else { 64 };
+    let across = line.unsigned_abs() < along.unsigned_abs();
+    let lanes = if across { 4 } else { 64 };
     let blocks = outputs.div_ceil(256 / lanes);
     let groups = word(plan.count.saturating_mul(blocks))?;
     let (matrix_offset, vector_offset) = match by_column {
         true => (plan.b.offset, plan.a.offset),
         false => (plan.a.offset, plan.b.offset),
     };
-    let mut params = vec![
+    let params = vec![
         word(outputs)?,
         word(plan.k)?,
         stride(line),
@@ -98,70 +108,111 @@ fn gemv(call: &mut GpuCall<'_>, plan: &Plan, dtype: DType) -> Result<()> {
         word(matrix_offset)?,
         word(vector_offset)?,
     ];
-    batch_params(plan, &mut params);
-    let rank = plan.batch.len();
+    let (matrix, vector) = if by_column { ("b", "a") } else { ("a", "b") };
+    let (matrix_at, vector_at) = if by_column { ("y", "x") } else { ("x", "y") };
+    let place = if by_column { "0u, i" } else { "i, 0u" };
+    let constants = format!(
+        "const LANES = {lanes}u;\nconst ACROSS = {across};\n\
+         fn matrix(i: u32) -> f32 {{ return {matrix}(i); }}\n\
+         fn vector(i: u32) -> f32 {{ return {vector}(i); }}\n\
+         fn matrix_start(batch: u32) -> u32 \
+         {{ return p.matrix_offset + batch_offsets(batch).{matrix_at}; }}\n\
+         fn vector_start(batch: u32) -> u32 \
+         {{ return p.vector_offset + batch_offsets(batch).{vector_at}; }}\n\
+         fn finished(batch: u32, i: u32, sum: f32) -> f32 \
+         {{ return finish(batch_offsets(batch).z, {place}, sum); }}\n"
+    );
+    let variant = format!("gemv/{}/{lanes}", if by_column { "row" } else { "column" });
     let even = outputs.is_multiple_of(2);
-    let side = if by_column { "row" } else { "column" };
+    Ok(Form { variant, body: GEMV, constants, params, groups, even })
+}
+
+/// Launches a form with the parameters, accessors and bindings that both have.
+fn launch(call: &mut GpuCall<'_>, plan: &Plan, add: Option<Addmm>, form: Form) -> Result<()> {
+    let Form { variant, body, constants, mut params, groups, even } = form;
+    let dtype = call.output_meta(0).dtype;
+    let (mut a, mut b) = (Bind::Input(0), Bind::Input(1));
+    if let Some(Addmm { alpha, beta }) = add {
+        params.extend([stride(plan.c.rows), stride(plan.c.columns), word(plan.c.offset)?]);
+        params.extend([alpha, beta].map(|scale| (scale as f32).to_bits()));
+        (a, b) = (Bind::Input(1), Bind::Input(2));
+        if plan.k == 0 {
+            // Factors without elements have no memory to bind, and are not read.
+            (a, b) = (Bind::Input(0), Bind::Input(0));
+        }
+    }
+    for axis in &plan.batch {
+        params.extend([axis.length as u32, stride(axis.a), stride(axis.b)]);
+        params.extend(add.map(|_| stride(axis.c)));
+    }
+    let bindings = [a, b, Bind::Output(0), Bind::Input(0)];
+    let (rank, added) = (plan.batch.len(), add.is_some());
     call.launch(&Kernel {
-        variant: format!("gemv/{side}/{dtype}/{lanes}/{rank}/{even}"),
-        source: &|| {
-            let (matrix, vector) = if by_column { ("b", "a") } else { ("a", "b") };
-            let (matrix_at, vector_at) = if by_column { ("y", "x") } else { ("x", "y") };
-            let across = lanes < 64;
-            let mut text = format!("const LANES = {lanes}u;\nconst ACROSS = {across};\n");
-            let _ = write!(
-                text,
-                "fn matrix(i: u32) -> f32 {{ return {matrix}(i); }}\n\
-                 fn vector(i: u32) -> f32 {{ return {vector}(i); }}\n\
-                 fn matrix_start(batch: u32) -> u32 \
-                 {{ return p.matrix_offset + batch_offsets(batch).{matrix_at}; }}\n\
-                 fn vector_start(batch: u32) -> u32 \
-                 {{ return p.vector_offset + batch_offsets(batch).{vector_at}; }}\n"
-            );
-            source(dtype, even, rank, &text, GEMV)
-        },
-        bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
+        variant: format!("{variant}/{dtype}/{rank}/{even}"),
+        source: &|| source(dtype, even, rank, added, &constants, body),
+        bindings: if added { &bindings } else { &bindings[..3] },
         params: &params,
         groups: grid(groups as usize),
     })
 }
 
-/// Lengths and strides of the batch, behind the parameters of a kernel.
-fn batch_params(plan: &Plan, params: &mut Vec<u32>) {
-    for axis in &plan.batch {
-        params.extend([axis.length as u32, stride(axis.a), stride(axis.b)]);
-    }
-}
-
-/// The kernel's text with accessors for the dtype and the axes of the batch.
-fn source(dtype: DType, even: bool, rank: usize, constants: &str, body: &str) -> String {
+/// The kernel's text with accessors for the dtype and the axes of the batch, and
+/// `finish(start, row, column, sum)`, which makes an element of a sum.
+fn source(
+    dtype: DType,
+    even: bool,
+    rank: usize,
+    added: bool,
+    constants: &str,
+    body: &str,
+) -> String {
     let mut text = String::new();
     if packed::per_word(dtype) > 1 {
         text.push_str(packed::PACKING);
     }
     text.push_str(&packed::reader("a", 0, dtype));
     text.push_str(&packed::reader("b", 1, dtype));
-    text.push_str(&pair_writer("c", 2, dtype, even));
-    let mut fields = String::new();
-    let mut steps = String::new();
+    text.push_str(&pair_writer("out", 2, dtype, even));
+    let (mut fields, mut steps) = (String::new(), String::new());
+    if added {
+        text.push_str(&packed::reader("c", 3, dtype));
+        fields.push_str("c_row: u32, c_column: u32, c_offset: u32, alpha: f32, beta: f32, ");
+    }
+    let _ = write!(
+        text,
+        "fn finish(start: u32, row: u32, column: u32, sum: f32) -> f32 {{\n{}}}\n",
+        if added { FINISH } else { "return sum;\n" }
+    );
     for axis in 0..rank {
         let _ = write!(fields, "length{axis}: u32, a{axis}: u32, b{axis}: u32, ");
+        if added {
+            let _ = write!(fields, "c{axis}: u32, ");
+        }
     }
     for axis in (0..rank).rev() {
+        let c = if added { format!("p.c{axis}") } else { "0u".to_string() };
         let _ = writeln!(
             steps,
-            "at += (rest % p.length{axis}) * vec2<u32>(p.a{axis}, p.b{axis}); \
+            "at += (rest % p.length{axis}) * vec3<u32>(p.a{axis}, p.b{axis}, {c}); \
              rest /= p.length{axis};"
         );
     }
     let _ = write!(
         text,
-        "fn batch_offsets(batch: u32) -> vec2<u32> {{\nvar rest = batch;\n\
-         var at = vec2<u32>(0u);\n{steps}return at;\n}}\n{constants}"
+        "fn batch_offsets(batch: u32) -> vec3<u32> {{\nvar rest = batch;\n\
+         var at = vec3<u32>(0u);\n{steps}return at;\n}}\n{constants}"
     );
-    text.push_str(&body.replace("// BATCH", &fields));
+    text.push_str(&body.replace("// MORE", &fields));
     text
 }
+
+/// What is multiplied with zero is not read: it may be NaN.
+const FINISH: &str = "var plus = 0.0;
+if (p.beta != 0.0) {
+    plus = p.beta * c(p.c_offset + start + row * p.c_row + column * p.c_column);
+}
+return p.alpha * sum + plus;
+";
 
 /// Declares an output and `name_pair(i, first, second, both)`, which stores an element, at an even
 /// place if rows are even, and maybe the one after it.

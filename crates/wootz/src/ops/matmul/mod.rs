@@ -10,14 +10,14 @@ mod plan;
 mod tests;
 
 use self::plan::Plan;
-use crate::array::{Array, DType, Meta, Shape, broadcast_shapes, normalize_axis};
+use crate::array::{Array, DType, Meta, broadcast_shapes, normalize_axis};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Case, Entry, Metas, Op, Tolerance, argument_name, expect_dtype, expect_float};
 use crate::ops::elementwise::sum_to_shape;
-use crate::ops::{add, astype, broadcast_to, multiply, reshape, transpose_axes};
+use crate::ops::{add, astype, broadcast_to, expand_dims, multiply, reshape, transpose_axes};
 
 /// Cases.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -45,15 +45,27 @@ pub(crate) fn entries() -> Vec<Entry> {
         case("no rows", &[0, 3], &[3, 2]),
         case("no batch", &[0, 2, 3], &[3, 2]),
     ];
-    let addmm_case = |label: &str, c: &[usize], a: &[usize], b: &[usize]| {
-        Case::new(label, &[c, a, b], |x| Ok(vec![addmm(&x[0], &x[1], &x[2], 0.5, 2.0)?]))
+    let addmm_case = |label: &str, shapes: [&[usize]; 3], alpha: f64, beta: f64| {
+        Case::new(label, &shapes, move |x| Ok(vec![addmm(&x[0], &x[1], &x[2], alpha, beta)?]))
             .tolerance(Tolerance::Contraction)
     };
     let addmm_cases = vec![
-        addmm_case("matrix", &[3, 7], &[3, 5], &[5, 7]),
-        addmm_case("bias", &[7], &[2, 3, 5], &[5, 7]),
-        addmm_case("scalar", &[], &[3, 5], &[5, 2]),
-        addmm_case("vector", &[3], &[3, 5], &[5]),
+        addmm_case("matrix", [&[3, 7], &[3, 5], &[5, 7]], 0.5, 2.0),
+        addmm_case("bias", [&[7], &[2, 3, 5], &[5, 7]], 0.5, 2.0),
+        addmm_case("scalar", [&[], &[3, 5], &[5, 2]], 0.5, 2.0),
+        addmm_case("vector", [&[3], &[3, 5], &[5]], 0.5, 2.0),
+        addmm_case("plain sum", [&[6, 9], &[6, 5], &[5, 9]], 1.0, 1.0),
+        addmm_case("nothing added", [&[6, 9], &[6, 5], &[5, 9]], 1.5, 0.0),
+        addmm_case("nothing multiplied", [&[6, 9], &[6, 5], &[5, 9]], 0.0, 1.5),
+        addmm_case("row", [&[1, 34], &[40, 33], &[33, 34]], 0.5, 2.0),
+        addmm_case("column", [&[35, 1], &[35, 33], &[33, 67]], 0.5, 2.0),
+        addmm_case("row times matrix", [&[1, 9], &[1, 70], &[70, 9]], 0.5, 2.0),
+        addmm_case("vector times matrix", [&[4, 9], &[70], &[4, 70, 9]], 0.5, 2.0),
+        addmm_case("matrix times column", [&[1], &[9, 70], &[70, 1]], 0.5, 2.0),
+        addmm_case("batch", [&[3, 1, 2], &[2, 3, 4, 5], &[2, 3, 5, 2]], 0.5, 2.0),
+        addmm_case("matrix for a batch", [&[4, 6], &[3, 4, 5], &[5, 6]], 0.5, 2.0),
+        addmm_case("nothing to sum", [&[2], &[3, 0], &[0, 2]], 0.5, 2.0),
+        addmm_case("no rows", [&[2], &[0, 3], &[3, 2]], 0.5, 2.0),
     ];
     vec![
         Entry { name: "matmul", cases: matmul_cases },
@@ -101,10 +113,11 @@ pub(crate) fn entries() -> Vec<Entry> {
 /// ```
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     let dtype = promoted("matmul", &[("a", a), ("b", b)])?;
-    product("matmul", &astype(a, dtype)?, &astype(b, dtype)?)
+    product("matmul", &astype(a, dtype)?, &astype(b, dtype)?, None)
 }
 
-/// `alpha · (a @ b) + beta · c`, with `c` broadcast to the shape of the product.
+/// `alpha · (a @ b) + beta · c`, with `c` broadcast to the shape of the product. Narrow dtypes are
+/// rounded once, after the sum; with a `beta` of zero `c` is not looked at.
 ///
 /// ```
 /// use wootz::{Array, addmm};
@@ -115,15 +128,8 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 /// ```
 pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f64, beta: f64) -> Result<Array> {
     let dtype = promoted("addmm", &[("c", c), ("a", a), ("b", b)])?;
-    let product = product("addmm", &astype(a, dtype)?, &astype(b, dtype)?)?;
-    let fits = broadcast_shapes("addmm", c.shape(), product.shape());
-    if !fits.is_ok_and(|shape| shape[..] == *product.shape()) {
-        let expected = format!("one that broadcasts to {:?}", product.shape());
-        return Err(Error::shape("addmm", "c", expected, c.shape()));
-    }
-    // The scalings and the sum are fused into one pass behind the product.
-    let scaled = |x: Array, by: f64| if by == 1.0 { Ok(x) } else { multiply(&x, by) };
-    add(scaled(product, alpha)?, scaled(astype(c, dtype)?, beta)?)
+    let c = (&astype(c, dtype)?, Addmm { alpha, beta });
+    product("addmm", &astype(a, dtype)?, &astype(b, dtype)?, Some(c))
 }
 
 /// Sums of products along the last axes of `a` and `b`; scalars multiply.
@@ -244,43 +250,61 @@ fn promoted(op: &'static str, arguments: &[(&str, &Array)]) -> Result<DType> {
     Ok(dtype)
 }
 
-/// The product of arrays of one dtype, in the name of `op`.
-fn product(op: &'static str, a: &Array, b: &Array) -> Result<Array> {
+/// The product of arrays of one dtype, in the name of `op`, maybe added to something.
+fn product(op: &'static str, a: &Array, b: &Array, c: Option<(&Array, Addmm)>) -> Result<Array> {
     for (name, array) in [("a", a), ("b", b)] {
         if array.rank() == 0 {
             return Err(Error::shape(op, name, "one of at least one axis", array.shape()));
         }
     }
     let (row, column) = (a.rank() == 1, b.rank() == 1);
-    let a = if row { reshape(a, &[1, a.size()])? } else { a.clone() };
-    let b = if column { reshape(b, &[b.size(), 1])? } else { b.clone() };
-    let (mut a, mut b) = (a, b);
-    if let Ok(plan) = Plan::new(op, a.meta(), b.meta())
-        && plan.batch.len() > plan::MOST_BATCH_AXES
-        && a.device().is_gpu()
-    {
-        // More axes than a kernel's parameters can tell are merged by copying.
-        let batch = broadcast_shapes(op, batch_of(a.shape()), batch_of(b.shape()))?;
-        let spread = |x: &Array| {
-            let matrix = &x.shape()[x.rank() - 2..];
-            let shape: Vec<usize> = batch.iter().chain(matrix).copied().collect();
-            broadcast_to(x, &shape)?.contiguous()
-        };
-        (a, b) = (spread(&a)?, spread(&b)?);
-    }
-    let product = Array::apply(Matmul, &[&a, &b])?;
-    let mut shape = Shape::from_slice(product.shape());
+    let mut a = if row { reshape(a, &[1, a.size()])? } else { a.clone() };
+    let mut b = if column { reshape(b, &[b.size(), 1])? } else { b.clone() };
+    let output = Plan::new(op, a.meta(), b.meta(), None)?.output;
+    let mut shape = output.clone();
     if column {
         shape.pop();
     }
     if row {
-        shape.remove(product.rank() - 2);
+        shape.remove(output.len() - 2);
     }
+    let mut c = match c {
+        Some((c, scale)) => Some((addend(op, c, &shape, row, column)?, scale)),
+        None => None,
+    };
+    let plan = Plan::new(op, a.meta(), b.meta(), c.as_ref().map(|(c, _)| c.meta()))?;
+    if a.device().is_gpu() && plan.batch.len() > plan::most_batch_axes(c.is_some()) {
+        // More axes than a kernel's parameters can tell are merged by copying.
+        let spread = |x: &Array| {
+            let matrix = &x.shape()[x.rank() - 2..];
+            let batch = &output[..output.len() - 2];
+            let shape: Vec<usize> = batch.iter().chain(matrix).copied().collect();
+            broadcast_to(x, &shape)?.contiguous()
+        };
+        (a, b) = (spread(&a)?, spread(&b)?);
+        if let Some((c, _)) = &mut c {
+            *c = broadcast_to(c, &output)?.contiguous()?;
+        }
+    }
+    let product = match &c {
+        Some((c, scale)) => Array::apply(*scale, &[c, &a, &b])?,
+        None => Array::apply(Matmul, &[&a, &b])?,
+    };
     reshape(&product, &shape)
 }
 
-fn batch_of(shape: &[usize]) -> &[usize] {
-    &shape[..shape.len() - 2]
+/// What is added to a product of `shape`, with the axes that a row or a column on its sides drops.
+fn addend(op: &'static str, c: &Array, shape: &[usize], row: bool, column: bool) -> Result<Array> {
+    let fits = broadcast_shapes(op, c.shape(), shape);
+    if !fits.is_ok_and(|broadcast| broadcast[..] == *shape) {
+        let expected = format!("one that broadcasts to {shape:?}");
+        return Err(Error::shape(op, "c", expected, c.shape()));
+    }
+    match (row, column) {
+        (true, false) if c.rank() > 1 => expand_dims(c, -2),
+        (false, true) if c.rank() > 0 => expand_dims(c, -1),
+        _ => Ok(c.clone()),
+    }
 }
 
 /// The product of matrices: `a` of `[…, m, k]` and `b` of `[…, k, n]`, in any layout, give
@@ -298,26 +322,16 @@ impl Op for Matmul {
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        crate::op::expect_inputs(self, inputs, 2)?;
-        expect_float(self, inputs, 0)?;
-        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
-        for (index, input) in inputs.iter().enumerate() {
-            if input.shape().len() < 2 {
-                let (name, expected) = (argument_name(self, index), "one of at least two axes");
-                return Err(Error::shape(self.name(), name, expected, input.shape()));
-            }
-        }
-        let plan = Plan::new(self.name(), &inputs[0], &inputs[1])?;
-        Ok(Metas::from_elem(Meta::new(self.name(), &plan.output, inputs[0].dtype)?, 1))
+        infer(self, inputs, 0)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::run(call)
+        cpu::run(call, None)
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::run(call)
+        gpu::run(call, None)
     }
 
     fn vjp(
@@ -327,18 +341,102 @@ impl Op for Matmul {
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
         let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
-        let (a, b) = (&inputs[0], &inputs[1]);
-        let da = sum_to_shape(&matmul(gradient, &swapped(b)?)?, a.shape())?;
-        let db = if b.rank() == 2 && a.rank() > 2 {
-            // A right matrix that all of the batch shares: the batch is part of the sum's axis.
-            let rows: usize = a.shape()[..a.rank() - 1].iter().product();
-            let (k, n) = (b.shape()[0], b.shape()[1]);
-            matmul(&swapped(&reshape(a, &[rows, k])?)?, &reshape(gradient, &[rows, n])?)?
-        } else {
-            sum_to_shape(&matmul(&swapped(a)?, gradient)?, b.shape())?
-        };
+        let [da, db] = gradients(gradient, &inputs[0], &inputs[1])?;
         Ok(vec![Some(da), Some(db)])
     }
+}
+
+/// `alpha · (a @ b) + beta · c` for matrices as [`Matmul`] takes them and `c`, which comes first,
+/// of any shape that broadcasts to the product's. The lazy function is [`addmm`].
+#[derive(Clone, Copy, Debug)]
+pub struct Addmm {
+    /// What the product is multiplied with.
+    pub alpha: f64,
+    /// What `c` is multiplied with; with zero, `c` is not looked at.
+    pub beta: f64,
+}
+
+impl Op for Addmm {
+    fn name(&self) -> &'static str {
+        "addmm"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["c", "a", "b", "output"]
+    }
+
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
+        infer(self, inputs, 1)
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::run(call, Some(*self))
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::run(call, Some(*self))
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None, None]) };
+        let dc = sum_to_shape(&scaled(gradient, self.beta)?, inputs[0].shape())?;
+        let [da, db] = gradients(&scaled(gradient, self.alpha)?, &inputs[1], &inputs[2])?;
+        Ok(vec![Some(dc), Some(da), Some(db)])
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        let sum = || {
+            let product = scaled(&matmul(&inputs[1], &inputs[2])?, self.alpha)?;
+            if self.beta == 0.0 {
+                return Ok(vec![product]);
+            }
+            Ok(vec![add(product, scaled(&inputs[0], self.beta)?)?])
+        };
+        Some(sum())
+    }
+}
+
+/// The rule of both operations; `first` is where the factors begin.
+fn infer(op: &dyn Op, inputs: &[&Meta], first: usize) -> Result<Metas> {
+    crate::op::expect_inputs(op, inputs, first + 2)?;
+    let dtype = inputs[0].dtype;
+    expect_float(op, inputs, 0)?;
+    for index in 1..inputs.len() {
+        expect_dtype(op, inputs, index, dtype)?;
+    }
+    for index in first..inputs.len() {
+        let (name, expected) = (argument_name(op, index), "one of at least two axes");
+        if inputs[index].shape().len() < 2 {
+            return Err(Error::shape(op.name(), name, expected, inputs[index].shape()));
+        }
+    }
+    let addend = (first > 0).then(|| &inputs[0]);
+    let plan = Plan::new(op.name(), &inputs[first], &inputs[first + 1], addend)?;
+    Ok(Metas::from_elem(Meta::new(op.name(), &plan.output, dtype)?, 1))
+}
+
+/// The gradients of the factors of a product, given the product's.
+fn gradients(gradient: &Array, a: &Array, b: &Array) -> Result<[Array; 2]> {
+    let da = sum_to_shape(&matmul(gradient, &swapped(b)?)?, a.shape())?;
+    let db = if b.rank() == 2 && a.rank() > 2 {
+        // A right matrix that all of the batch shares: the batch is part of the sum's axis.
+        let rows: usize = a.shape()[..a.rank() - 1].iter().product();
+        let (k, n) = (b.shape()[0], b.shape()[1]);
+        matmul(&swapped(&reshape(a, &[rows, k])?)?, &reshape(gradient, &[rows, n])?)?
+    } else {
+        sum_to_shape(&matmul(&swapped(a)?, gradient)?, b.shape())?
+    };
+    Ok([da, db])
+}
+
+fn scaled(x: &Array, by: f64) -> Result<Array> {
+    if by == 1.0 { Ok(x.clone()) } else { multiply(x, by) }
 }
 
 /// With the last two axes exchanged.

@@ -18,7 +18,7 @@ fn devices() -> Vec<Device> {
 
 /// The product by its definition.
 fn naive(a: &Array, b: &Array) -> Vec<f32> {
-    let plan = Plan::new("matmul", a.meta(), b.meta()).unwrap();
+    let plan = Plan::new("matmul", a.meta(), b.meta(), None).unwrap();
     let batch = &plan.output[..plan.output.len() - 2];
     let spread = |x: &Array| {
         let shape: Vec<usize> = batch.iter().chain(&x.shape()[x.rank() - 2..]).copied().collect();
@@ -221,6 +221,77 @@ fn batches_of_many_axes_run_everywhere() -> Result<()> {
         let a = transpose_axes(&numbers(&shape, 1, &device), &axes)?;
         let b = numbers(&[2, 1, 2, 1, 2, 1, 2, 1, 2, 2], 2, &device);
         assert_eq!(matmul(&a, &b)?.to_vec::<f32>()?, naive(&a, &b), "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn addmm_rounds_once_and_does_not_look_at_what_is_multiplied_with_zero() -> Result<()> {
+    for device in devices() {
+        let (a, b) = (numbers(&[5, 3], 1, &device), numbers(&[3, 4], 2, &device));
+        let product = naive(&a, &b);
+        let nan = Array::from_slice_on(&[f32::NAN; 4], &[4], &device)?;
+        assert_eq!(addmm(&nan, &a, &b, 1.0, 0.0)?.to_vec::<f32>()?, product, "{device}");
+        let empty = (numbers(&[5, 0], 1, &device), numbers(&[0, 4], 1, &device));
+        let c = numbers(&[5, 4], 3, &device);
+        let twice: Vec<f32> = c.to_vec::<f32>()?.iter().map(|x| 2.0 * x).collect();
+        assert_eq!(addmm(&c, &empty.0, &empty.1, 1.0, 2.0)?.to_vec::<f32>()?, twice, "{device}");
+
+        // 1 + 2⁻⁸ is a tie that goes down to 1 in bf16; with 2⁻⁸ more it is a number.
+        for columns in [1, 3] {
+            let of = |values: &[f32], shape: &[usize]| {
+                astype(&Array::from_slice_on(values, shape, &device)?, DType::BF16)
+            };
+            let a = of(&[1.0, 0.00390625, 1.0, 0.00390625], &[2, 2])?;
+            let b = of(&vec![1.0; 2 * columns], &[2, columns])?;
+            let sum = addmm(&of(&[0.00390625], &[1])?, &a, &b, 1.0, 1.0)?;
+            let got = astype(&sum, DType::F32)?.to_vec::<f32>()?;
+            assert_eq!(got, vec![1.0078125; 2 * columns], "{device}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn second_derivatives_of_addmm_exist() -> Result<()> {
+    // 3·xᵀAx + 2·b·x has the second derivative 3·(A + Aᵀ).
+    let a = Array::new([[1.0f32, 2.0], [5.0, 3.0]])?;
+    let first = |x: &[Array]| -> Result<Array> {
+        let form = |x: &[Array]| {
+            let linear = matmul(&Array::new([4.0f32, 5.0])?, &x[0])?;
+            addmm(&linear, &matmul(&x[0], &a)?, &x[0], 3.0, 2.0)
+        };
+        matmul(&grad(form)(x)?[0], &Array::new([1.0f32, 10.0])?)
+    };
+    let second = grad(first)(&[Array::new([0.3f32, 0.7])?])?;
+    assert_eq!(second[0].to_vec::<f32>()?, [216.0, 201.0]);
+    Ok(())
+}
+
+#[test]
+fn layouts_of_a_batch_do_not_change_bits() -> Result<()> {
+    for device in devices() {
+        // Numbers whose products round, so that another order of sums shows.
+        let values = |shape: &[usize], seed: f32| {
+            let size: usize = shape.iter().product();
+            let values: Vec<f32> = (0..size).map(|i| (i as f32 * 0.37 + seed).sin()).collect();
+            Array::from_slice_on(&values, shape, &device)
+        };
+        for (m, n) in [(1, 7), (2, 7), (5, 1), (5, 19)] {
+            let (a, b) = (values(&[3, 2, m, 530], 0.1)?, values(&[530, n], 0.2)?);
+            let want = matmul(&a, &b)?.to_vec::<f32>()?;
+            let turned = |x: &Array, axes: &[i64]| {
+                transpose_axes(&transpose_axes(x, axes)?.contiguous()?, axes)
+            };
+            for axes in [[1, 0, 2, 3], [0, 2, 1, 3], [3, 1, 2, 0], [0, 1, 3, 2]] {
+                let product = matmul(&turned(&a, &axes)?, &turned(&b, &[1, 0])?)?;
+                assert_eq!(product.to_vec::<f32>()?, want, "{device} {m} {n} {axes:?}");
+            }
+            // A right side that is repeated in memory, and one that only seems to be.
+            let spread = broadcast_to(&b, &[3, 2, 530, n])?;
+            let want = matmul(&a, &spread.contiguous()?)?.to_vec::<f32>()?;
+            assert_eq!(matmul(&a, &spread)?.to_vec::<f32>()?, want, "{device} {m} {n}");
+        }
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ struct Params {
     a_row: u32, a_column: u32, a_offset: u32,
     b_row: u32, b_column: u32, b_offset: u32,
     across: u32, tiles: u32, groups: u32,
-    // BATCH
+    // MORE
 }
 var<immediate> p: Params;
 
@@ -82,7 +82,11 @@ fn main(
             for (var j = 0u; j < PER; j += 2u) {
                 let column = left + x + j;
                 if (column < p.n) {
-                    c_pair(at + column, sums[i][j], sums[i][j + 1u], column + 1u < p.n);
+                    let both = column + 1u < p.n;
+                    let value = finish(starts.z, row, column, sums[i][j]);
+                    var second = 0.0;
+                    if (both) { second = finish(starts.z, row, column + 1u, sums[i][j + 1u]); }
+                    out_pair(at + column, value, second, both);
                 }
             }
         }
