@@ -62,7 +62,7 @@ macro_rules! reals {
     };
 }
 
-reals!(exp, expm1, log, log2, log10, log1p, sqrt, rsqrt, sigmoid, tanh, sinh, cosh, sin, cos, tan,
+reals!(exp, expm1, log, log_c, log2, log10, log1p, log1p_c, sqrt, rsqrt, sigmoid, tanh, sinh, cosh, sin, cos, tan,
     arcsin, arccos, arctan, arcsinh, arccosh, arctanh, erf, erfinv, floor, ceil, round, trunc;
     power, arctan2, logaddexp);
 
