@@ -2,18 +2,7 @@
 
 use super::recorded::{GUMBEL, LAPLACE, NORMAL, TRUNCATED_NORMAL};
 use super::*;
-
-/// The CPU, and a GPU where there is one.
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    #[cfg(feature = "gpu")]
-    match Device::gpu_with(0, &Default::default()) {
-        Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
-        Err(error) => panic!("{error}"),
-    }
-    devices
-}
+use crate::testing::devices;
 
 /// Keys of seed 42 on every device.
 fn keys() -> Vec<Array> {
