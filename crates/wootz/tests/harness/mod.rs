@@ -192,7 +192,6 @@ pub(crate) fn with_specials(
 
 /// Operations whose results for NaN and infinities or in doubles are something else, and why.
 pub(crate) const UNLIKE_DOUBLES: &[(&str, &str)] = &[
-    ("astype", "a float that no integer holds has no defined integer in MLX either"),
     ("view", "the bits of a double are not those of a narrower float"),
 ];
 
