@@ -1,14 +1,20 @@
 //! The harness: multiplies each operation's cases by layouts, dtypes and devices, and checks
 //! results, gradients, determinism and where the work was done.
 
+#[cfg(feature = "gpu")]
+pub(crate) mod bytes;
 pub(crate) mod cpu;
 pub(crate) mod data;
+#[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 pub(crate) mod gradients;
 pub(crate) mod layouts;
 pub(crate) mod reference;
+#[cfg(feature = "gpu")]
 pub(crate) mod report;
 pub(crate) mod tolerance;
+pub(crate) mod watchdog;
+#[cfg(feature = "gpu")]
 pub(crate) mod wgsl;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
