@@ -31,7 +31,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             }),
         ),
         ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
-        ("test", Box::new(test::run)),
+        ("test", Box::new(test::workspace)),
+        ("test vector", Box::new(test::vector)),
         // After the tests, which write the table of ops that tidy compares.
         ("tidy", Box::new(tidy::run)),
         (

@@ -4,7 +4,7 @@ mod cpu;
 #[cfg(test)]
 mod tests;
 
-use crate::array::{Array, DType, Meta};
+use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
@@ -212,7 +212,7 @@ impl Op for SoftmaxBackward {
 #[cfg(feature = "gpu")]
 fn row_kernel(call: &mut GpuCall<'_>, names: &[&str], text: &str) -> Result<()> {
     let meta = call.output_meta(0);
-    let dtype: DType = meta.dtype;
+    let dtype = meta.dtype;
     let columns = meta.shape().last().copied().unwrap_or(1);
     let rows = meta.size() / columns;
     let aliased: Vec<bool> = (0..names.len()).map(|input| call.aliased(input)).collect();
