@@ -424,8 +424,8 @@ fn erf_of_mlx(x: f32) -> f32 {
         6.931472028550421e-1,
         1.0,
     ];
-    let exp =
-        f32::from_bits(((whole as i32).max(-127) + 127 << 23) as u32) * horner(power - whole, &c);
+    let exponent = (whole as i32).max(-127) + 127;
+    let exp = f32::from_bits((exponent << 23) as u32) * horner(power - whole, &c);
     let exp = if -x * x < -88.0 { 0.0 } else { exp };
     let y = (-exp * t).mul_add(r, 1.0);
     if x > 0.0 { y } else { -y }

@@ -36,7 +36,7 @@ macro_rules! float_to_integer {
         impl Convert<$signed> for $from {
             #[inline(always)]
             fn convert(self) -> $signed {
-                if self >= -$half && self < $half { self as $signed } else { <$signed>::MIN }
+                if (-$half..$half).contains(&self) { self as $signed } else { <$signed>::MIN }
             }
         }
         impl Convert<$unsigned> for $from {
