@@ -6,8 +6,21 @@ use crate::docs;
 use crate::driver::Driver;
 use crate::run::{cargo, ci, show};
 
-/// Prepares the driver, runs the tests of the workspace, and compares the table of ops.
+/// Everything.
 pub(crate) fn run() -> Result<()> {
+    workspace()?;
+    vector()
+}
+
+/// The harness's CPU part with vectorised kernels: development builds compile them for one
+/// instruction set, which is not the one that users run.
+pub(crate) fn vector() -> Result<()> {
+    let arguments = ["test", "-p", "wootz", "--no-default-features", "--test", "every_op"];
+    show(cargo(&arguments).args(["--profile", "vector"]))
+}
+
+/// Prepares the driver, runs the tests of the workspace, and compares the table of ops.
+pub(crate) fn workspace() -> Result<()> {
     let driver = Driver::prepare()?;
     if let Driver::Missing(reason) = &driver
         && ci()

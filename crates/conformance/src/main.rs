@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use conformance::Filter;
+use conformance::tensor::Kind;
 use wootz::Device;
 
 #[derive(Parser)]
@@ -22,6 +23,9 @@ struct Arguments {
     /// Only the operations of a named set (foundation)
     #[arg(long, conflicts_with = "op")]
     set: Option<String>,
+    /// Leaves out the cases in which these dtypes occur, and says how many they were
+    #[arg(long, value_name = "DTYPE", value_delimiter = ',')]
+    without: Vec<String>,
     /// Writes the result of every case
     #[arg(long)]
     json: Option<PathBuf>,
@@ -62,6 +66,13 @@ fn run(arguments: &Arguments) -> Result<()> {
         None => Filter { ops: arguments.op.clone() },
     };
     filter.apply(&mut folder)?;
+    let mut left_out = Vec::new();
+    for name in &arguments.without {
+        let kind = Kind::from_name(name)?;
+        let before = folder.cases.len();
+        folder.cases.retain(|case| !case.mentions(kind, &folder.tensors));
+        left_out.push(format!("not counted: {} {name} cases", before - folder.cases.len()));
+    }
     if let Some(path) = &arguments.make_sample {
         let sample = conformance::sample(&folder);
         sample.write(path)?;
@@ -78,6 +89,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let report = conformance::run(&folder, &device);
     print!("{}", report.text(arguments.all, arguments.reasons));
+    left_out.iter().for_each(|line| println!("{line}"));
     if let Some(path) = &arguments.json {
         std::fs::write(path, serde_json::to_vec_pretty(&report.json())?)
             .with_context(|| format!("cannot write {}", path.display()))?;

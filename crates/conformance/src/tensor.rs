@@ -52,6 +52,15 @@ impl Kind {
         }
     }
 
+    /// The kind with this name in MLX.
+    pub fn from_name(name: &str) -> Result<Kind> {
+        let kinds = NAMES.iter().map(|(_, kind)| *kind);
+        kinds.into_iter().find(|kind| kind.name() == name).with_context(|| {
+            let known: Vec<&str> = NAMES.iter().map(|(_, kind)| kind.name()).collect();
+            format!("there is no dtype {name:?}; known are {}", known.join(", "))
+        })
+    }
+
     /// Whether values are compared with a tolerance.
     pub fn is_inexact(self) -> bool {
         match self {

@@ -41,6 +41,8 @@ pub mod gpu;
 pub mod op;
 pub mod ops;
 pub mod random;
+#[cfg(test)]
+mod testing;
 
 pub use array::{Arg, Array, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
 pub use autograd::{grad, value_and_grad, vjp};

@@ -1,37 +1,69 @@
 //! Every operation, on every device, in every dtype and layout, with its gradients.
 //!
 //! `WOOTZ_OPS=softmax,exp` restricts a run to some operations; the table is then not written.
+//! Without the `gpu` feature there is the CPU's part only: for a build with optimised kernels.
 #![allow(missing_docs)]
-#![cfg(feature = "gpu")]
+#![cfg_attr(not(feature = "gpu"), allow(dead_code))]
 
 mod harness;
 
 use std::collections::BTreeSet;
+#[cfg(feature = "gpu")]
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+#[cfg(feature = "gpu")]
 use harness::gpu::Devices;
+#[cfg(feature = "gpu")]
 use harness::report::Report;
-use harness::{Failure, Subject};
+use harness::watchdog::Watchdog;
+use harness::{Failure, Log, Subject};
 
-#[test]
-fn every_operation_is_right_on_every_device() {
+/// The subjects to run: all, or those of the operations asked for.
+fn chosen_subjects() -> Vec<Subject> {
     let wanted = std::env::var("WOOTZ_OPS").ok();
     let chosen = |op: &str| wanted.as_deref().is_none_or(|list| list.split(',').any(|w| w == op));
     let entries = wootz::ops::registered();
     check_names(&entries);
     let mut subjects = harness::subjects(entries);
     subjects.retain(|subject| chosen(subject.op));
-    wootz::set_threads(2);
+    subjects
+}
 
+fn on_cpu(subjects: &[Subject]) -> Vec<Log> {
+    wootz::set_threads(2);
+    let watchdog = Watchdog::start();
+    let check = |subject| {
+        watchdog.case(subject, "CPU");
+        harness::cpu::check(subject)
+    };
+    subjects.iter().map(check).collect()
+}
+
+#[cfg(not(feature = "gpu"))]
+#[test]
+fn every_operation_is_right_on_the_cpu() {
+    let subjects = chosen_subjects();
+    let logs = on_cpu(&subjects);
+    let checks: usize = logs.iter().map(|log| log.checks).sum();
+    println!("{} operations, {checks} checks", count_names(&subjects));
+    let failures: Vec<&Failure> = logs.iter().flat_map(|log| &log.failures).collect();
+    let line =
+        |failure: &&Failure| format!("{}: {}: {}", failure.op, failure.place, failure.message);
+    let text: Vec<String> = failures.iter().take(100).map(line).collect();
+    assert!(failures.is_empty(), "{}\n{} failures", text.join("\n"), failures.len());
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn every_operation_is_right_on_every_device() {
+    let subjects = chosen_subjects();
     let devices = gpu_devices();
     let mut report = Report::default();
     subjects.iter().for_each(|subject| report.subject(subject));
     let (cpu, gpu) = std::thread::scope(|scope| {
-        let cpu = scope.spawn(|| subjects.iter().map(harness::cpu::check).collect::<Vec<_>>());
+        let cpu = scope.spawn(|| on_cpu(&subjects));
         let gpu = scope.spawn(|| match &devices {
-            Some(devices) => {
-                subjects.iter().map(|subject| harness::gpu::check(subject, devices)).collect()
-            }
+            Some(devices) => on_gpu(&subjects, devices),
             None => Vec::new(),
         });
         (cpu.join().unwrap(), gpu.join().unwrap())
@@ -44,7 +76,7 @@ fn every_operation_is_right_on_every_device() {
     report.failures.extend(missing_references(&subjects));
 
     println!("{} operations, {} checks", count_names(&subjects), report.checks());
-    if wanted.is_none() && devices.is_some() {
+    if std::env::var_os("WOOTZ_OPS").is_none() && devices.is_some() {
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         std::fs::write(folder.join("wootz-ops.md"), report.table()).unwrap();
     }
@@ -56,7 +88,19 @@ fn every_operation_is_right_on_every_device() {
     );
 }
 
+#[cfg(feature = "gpu")]
+fn on_gpu(subjects: &[Subject], devices: &Devices) -> Vec<(Log, Option<harness::gpu::Work>)> {
+    let watchdog = Watchdog::start();
+    let check = |subject| {
+        watchdog.case(subject, "GPU");
+        let bytes = harness::bytes::check(subject, &devices.plain);
+        [harness::gpu::check(subject, devices), (bytes, None)]
+    };
+    subjects.iter().flat_map(check).collect()
+}
+
 /// The GPU part's devices. Without a GPU it is left out, which is a failure in CI.
+#[cfg(feature = "gpu")]
 fn gpu_devices() -> Option<Devices> {
     match Devices::open() {
         Ok(devices) => Some(devices),
@@ -82,6 +126,7 @@ fn count_names(subjects: &[Subject]) -> usize {
 }
 
 /// Every kernel text that was launched is accepted by naga and can become MSL.
+#[cfg(feature = "gpu")]
 fn kernel_texts(devices: &Devices) -> Vec<Failure> {
     let mut texts = Vec::new();
     for device in [&devices.plain, &devices.checked, &devices.small] {
@@ -92,8 +137,10 @@ fn kernel_texts(devices: &Devices) -> Vec<Failure> {
     println!("{} kernel texts", texts.len());
     let next = AtomicUsize::new(0);
     let work = || {
+        let watchdog = Watchdog::start();
         let mut failures = Vec::new();
         while let Some((key, text)) = texts.get(next.fetch_add(1, Ordering::Relaxed)) {
+            watchdog.begin(format!("the translation of {key}"));
             if let Err(message) = harness::wgsl::check(text) {
                 failures.push(Failure { op: key.op, place: key.to_string(), message });
             }
@@ -107,6 +154,7 @@ fn kernel_texts(devices: &Devices) -> Vec<Failure> {
 }
 
 /// Operations need a reference or a reason for having none; a reason for one that has is stale.
+#[cfg(feature = "gpu")]
 fn missing_references(subjects: &[Subject]) -> Vec<Failure> {
     let names: BTreeSet<&'static str> = subjects.iter().map(|subject| subject.op).collect();
     let mut failures = Vec::new();
@@ -124,6 +172,7 @@ fn missing_references(subjects: &[Subject]) -> Vec<Failure> {
 }
 
 /// A dimension of a launch holds 65,535 workgroups; larger grids must spread over two.
+#[cfg(feature = "gpu")]
 #[test]
 fn more_than_65535_workgroups_are_launched_right() {
     let Some(Devices { plain: gpu, .. }) = gpu_devices() else { return };

@@ -5,8 +5,11 @@ use super::tile::{cast, cast_mut};
 use crate::array::{Class, DType};
 use crate::op::{BLOCK, TileFn, block};
 
-/// Floats become integers by truncation, integers wrap, anything but zero is true.
-trait Convert<T> {
+/// Floats become integers by truncation, integers wrap, anything but zero is true. A float that the
+/// integer does not hold, NaN included, becomes what it does in MLX on x86: the smallest signed
+/// integer, and of unsigned ones 0 if it is too large, else the same bits as the signed one's.
+pub(crate) trait Convert<T> {
+    /// The value as the other type.
     fn convert(self) -> T;
 }
 
@@ -19,28 +22,40 @@ macro_rules! conversions {
     )*)*};
 }
 
-// A negative float to an unsigned integer wraps through the signed one, as in MLX.
 conversions! {
     u32 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
     u64 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
     i32 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
     i64 => u32 as u32, u64 as u64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
-    f32 => u32 as i64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
-    f64 => u32 as i64, i32 as i32, i64 as i64, f32 as f32, f64 as f64;
+    f32 => f32 as f32, f64 as f64;
+    f64 => f32 as f32, f64 as f64;
 }
 
-macro_rules! wide_unsigned {
-    ($($from:ty),*) => {$(
-        impl Convert<u64> for $from {
+macro_rules! float_to_integer {
+    ($($from:ty => $signed:ty, $unsigned:ty, $half:expr;)*) => {$(
+        impl Convert<$signed> for $from {
             #[inline(always)]
-            fn convert(self) -> u64 {
-                if self < 0.0 { self as i64 as u64 } else { self as u64 }
+            fn convert(self) -> $signed {
+                if (-$half..$half).contains(&self) { self as $signed } else { <$signed>::MIN }
+            }
+        }
+        impl Convert<$unsigned> for $from {
+            #[inline(always)]
+            fn convert(self) -> $unsigned {
+                let signed: $signed = self.convert();
+                let large = if self < 2.0 * $half { self as $unsigned } else { 0 };
+                if self >= $half { large } else { signed as $unsigned }
             }
         }
     )*};
 }
 
-wide_unsigned!(f32, f64);
+float_to_integer! {
+    f32 => i32, u32, 2147483648.0;
+    f32 => i64, u64, 9223372036854775808.0;
+    f64 => i32, u32, 2147483648.0;
+    f64 => i64, u64, 9223372036854775808.0;
+}
 
 fn convert<A: bytemuck::Pod + Convert<B>, B: bytemuck::Pod>(args: &[&[u8]], out: &mut [u8]) {
     let (source, target) = (cast::<A>(args[0]), cast_mut::<B>(out));
@@ -70,6 +85,8 @@ pub(crate) fn tile_fn(from: Class, to: DType) -> TileFn {
         ($from:ty) => {
             match to.class() {
                 _ if to == DType::Bool => truth::<$from>,
+                // Only low bits are kept: by way of the signed type, which has no large numbers.
+                Class::U32 if to.size() < 4 => convert::<$from, i32>,
                 Class::U32 => convert::<$from, u32>,
                 Class::U64 => convert::<$from, u64>,
                 Class::I32 => convert::<$from, i32>,

@@ -1,7 +1,7 @@
 //! The CPU device: memory, the thread team, vector code, and what a kernel receives.
 
 pub(crate) mod buffer;
-mod cast;
+pub(crate) mod cast;
 mod copy;
 pub(crate) mod fused;
 #[allow(unsafe_code)]

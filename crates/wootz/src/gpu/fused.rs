@@ -16,6 +16,8 @@ pub const MATH: &str = include_str!("snippets/math.wgsl");
 
 /// Integer functions for any width: `$T` stands for the type, `$U` for the unsigned one.
 const INTEGERS: &str = include_str!("snippets/integers.wgsl");
+/// Functions whose names start with `wz_c_`; long, so that only kernels that call one contain them.
+const C_LIBRARY: &str = include_str!("snippets/c_library.wgsl");
 
 const WORKGROUP: usize = 64;
 /// Parameters that every device takes.
@@ -223,6 +225,9 @@ impl Generator<'_> {
                 false => (value, expression.to_string()),
             };
             let expression = expression.replace("$T", value);
+            if expression.contains("wz_c_") && !text.contains(C_LIBRARY) {
+                text.push_str(C_LIBRARY);
+            }
             let parameters = parameters.join(", ");
             let _ =
                 writeln!(text, "fn {name}({parameters}) -> {result} {{ return {expression}; }}");

@@ -132,12 +132,22 @@ pub fn convert(from: Class, to: DType, value: &str) -> String {
     let target = wgsl_type(to.class());
     match (from, to.class()) {
         (a, b) if wgsl_type(a) == wgsl_type(b) => value.to_string(),
-        // Negative floats wrap through the signed type.
-        (Class::F32 | Class::F64, Class::U32) => {
-            format!("select(u32({value}), bitcast<u32>(i32({value})), {value} < 0.0)")
+        (Class::F32 | Class::F64, Class::I32) => format!("wz_f32_to_i32({value})"),
+        (Class::F32 | Class::F64, Class::U32) if to.size() < 4 => {
+            format!("bitcast<u32>(wz_f32_to_i32({value}))")
+        }
+        (Class::F32 | Class::F64, Class::U32) => format!("wz_f32_to_u32({value})"),
+        // As the functions for 32 bits, which stand in a text that every device reads.
+        (Class::F32 | Class::F64, Class::I64) => {
+            let far = format!("(bitcast<u32>({value}) & 0x7fffffffu) >= 0x5f000000u");
+            format!("select(i64({value}), (1li << 63u), {far})")
         }
         (Class::F32 | Class::F64, Class::U64) => {
-            format!("select(u64({value}), u64(i64({value})), {value} < 0.0)")
+            let bits = format!("bitcast<u32>({value})");
+            let far = format!("({bits} & 0x7fffffffu) >= 0x5f000000u");
+            let signed = format!("select(u64(i64({value})), (1lu << 63u), {far})");
+            let large = format!("select(0lu, u64({value}), {bits} < 0x5f800000u)");
+            format!("select({signed}, {large}, {bits} >= 0x5f000000u && {bits} <= 0x7f800000u)")
         }
         // By way of the wide signed type, so that the sign is kept whatever the driver does.
         (Class::I32, Class::U64) => format!("u64(i64({value}))"),

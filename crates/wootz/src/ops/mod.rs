@@ -15,7 +15,7 @@ mod sort;
 
 pub use composed::*;
 pub use elementwise::*;
-pub(crate) use elementwise::{constant, identity_op};
+pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
 pub use indexing::*;
 pub use matmul::*;
 pub use movement::*;

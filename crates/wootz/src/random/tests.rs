@@ -1,18 +1,8 @@
 //! The numbers that MLX draws with key 42.
 
+use super::recorded::{GUMBEL, LAPLACE, NORMAL, TRUNCATED_NORMAL};
 use super::*;
-
-/// The CPU, and a GPU where there is one.
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    #[cfg(feature = "gpu")]
-    match Device::gpu_with(0, &Default::default()) {
-        Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
-        Err(error) => panic!("{error}"),
-    }
-    devices
-}
+use crate::testing::devices;
 
 /// Keys of seed 42 on every device.
 fn keys() -> Vec<Array> {
@@ -23,13 +13,10 @@ fn float_bits(x: &Array) -> Vec<u32> {
     x.to_vec::<f32>().unwrap().iter().map(|x| x.to_bits()).collect()
 }
 
-/// The values but for rounding, which differs between mathematical libraries.
-fn assert_close(x: &Array, expected: &[u32]) {
-    for (x, &expected) in x.to_vec::<f32>().unwrap().iter().zip(expected) {
-        let expected = f32::from_bits(expected);
-        let tolerance = 1e-6 * expected.abs();
-        assert!((x - expected).abs() <= tolerance, "{x} is not {expected}");
-    }
+/// A number that depends on every bit (FNV-1a over words), for many draws in little space.
+fn checksum(words: impl IntoIterator<Item = u32>) -> u64 {
+    let step = |hash: u64, word: u32| (hash ^ word as u64).wrapping_mul(0x100_0000_01b3);
+    words.into_iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 #[test]
@@ -85,33 +72,87 @@ fn an_unkeyed_sequence_starts_at_its_seed() -> Result<()> {
     Ok(())
 }
 
+type Draw = fn(&[usize], DType, Option<&Array>) -> Result<Array>;
+
+/// Continuous distributions: 160 recorded numbers, and checksums of 65,536 numbers in `float32`,
+/// `float16` and `bfloat16`.
+const CONTINUOUS: [(&str, Draw, &[u32; 160], [u64; 3]); 4] = [
+    (
+        "normal",
+        |shape, dtype, key| normal(shape, dtype, 0.0, 1.0, key),
+        &NORMAL,
+        [0x62923e707de2836f, 0x1cd34b92c1ba2325, 0xedeaad94ecbc2325],
+    ),
+    ("gumbel", gumbel, &GUMBEL, [0x16980270925b8a41, 0x69ee02e71be38325, 0x9f716bedcbb22325]),
+    (
+        "laplace",
+        |shape, dtype, key| laplace(shape, dtype, 0.0, 1.0, key),
+        &LAPLACE,
+        [0xbab64c389bb6f3c2, 0x03cb846be926e325, 0x3891b96d12ba2325],
+    ),
+    (
+        "truncated_normal",
+        |shape, dtype, key| truncated_normal(-2.0, 2.0, shape, dtype, key),
+        &TRUNCATED_NORMAL,
+        [0x33923b6662eeef43, 0x32b87158413bc325, 0xd642473f9b722325],
+    ),
+];
+
 #[test]
-fn continuous_distributions_as_in_mlx() -> Result<()> {
+fn continuous_distributions_give_the_bits_of_mlx() -> Result<()> {
     for key in keys() {
         let key = Some(&key);
-        let x = normal(&[4], DType::F32, 0.0, 1.0, key)?;
-        let expected = [0x3e3f6c0f, 0x3f885cdc, 0xbfc7978f, 0xbfc4848f];
-        assert_close(&x, &expected);
-        if x.device() == &Device::cpu() {
-            assert_eq!(float_bits(&x), expected);
+        let four = [0x3e3f6c0f, 0x3f885cdc, 0xbfc7978f, 0xbfc4848f];
+        assert_eq!(float_bits(&normal(&[4], DType::F32, 0.0, 1.0, key)?), four);
+        let four = [0x3f16c99a, 0x3feed94d, 0xbf84d009, 0xbf82a386];
+        assert_eq!(float_bits(&gumbel(&[4], DType::F32, key)?), four);
+        let four = [0x3e369dfd, 0x3f7f0370, 0xbfb44694, 0xbfb1eaa6];
+        assert_eq!(float_bits(&truncated_normal(-2.0, 2.0, &[4], DType::F32, key)?), four);
+        let four = [0xbe245c2f, 0xbf9fe6d7, 0x40084630, 0x40053b75];
+        assert_eq!(float_bits(&laplace(&[4], DType::F32, 0.0, 1.0, key)?), four);
+        for (name, draw, recorded, sums) in CONTINUOUS {
+            assert_eq!(float_bits(&draw(&[160], DType::F32, key)?), recorded, "{name}");
+            for (dtype, sum) in [DType::F32, DType::F16, DType::BF16].into_iter().zip(sums) {
+                let x = astype(&draw(&[65_536], dtype, key)?, DType::F32)?;
+                assert_eq!(checksum(float_bits(&x)), sum, "{name} in {dtype}");
+            }
         }
-        let x = gumbel(&[4], DType::F32, key)?;
-        assert_close(&x, &[0x3f16c99a, 0x3feed94d, 0xbf84d009, 0xbf82a386]);
-        let x = truncated_normal(-2.0, 2.0, &[4], DType::F32, key)?;
-        assert_close(&x, &[0x3e369dfd, 0x3f7f0370, 0xbfb44694, 0xbfb1eaa6]);
-        let x = laplace(&[4], DType::F32, 0.0, 1.0, key)?;
-        assert_close(&x, &[0xbe245c2f, 0xbf9fe6d7, 0x40084630, 0x40053b75]);
+    }
+    Ok(())
+}
+
+#[test]
+fn parameters_of_continuous_distributions_as_in_mlx() -> Result<()> {
+    for key in keys() {
+        let device = key.device().clone();
+        let key = Some(&key);
+        let sums = [
+            (DType::F32, 0xf78cd5f59b5174bc),
+            (DType::F16, 0xb6e4003d2f6ee325),
+            (DType::BF16, 0xa864c23cec012325),
+        ];
+        for (dtype, sum) in sums {
+            let x = astype(&normal(&[65_536], dtype, 1.5, 0.7, key)?, DType::F32)?;
+            assert_eq!(checksum(float_bits(&x)), sum, "{dtype}");
+        }
         let x = laplace(&[3], DType::F32, 2.0, 3.0, key)?.to_vec::<f32>()?;
-        assert!((x[1] - 6.823_569_3).abs() < 1e-5);
-        let halves = |x: Array| astype(&x, DType::F32).unwrap().to_vec::<f32>().unwrap();
-        let x = halves(normal(&[3], DType::F16, 0.0, 1.0, key)?);
-        assert_eq!(x, [0.1868896484375, -1.28125, -1.55859375]);
-        let x = halves(normal(&[3], DType::BF16, 1.5, 0.7, key)?);
-        assert_eq!(x, [1.6328125, 0.60546875, 0.4140625]);
-        let x = halves(laplace(&[3], DType::F16, 0.0, 1.0, key)?);
-        assert_eq!(x, [-0.1605224609375, 1.607421875, 2.12890625]);
-        let x = halves(gumbel(&[3], DType::F16, key)?);
-        assert_eq!(x, [0.58935546875, -0.8330078125, -1.037109375]);
+        assert_eq!(x[1], 6.823_569_3);
+        let bounds = [
+            (-1.0, 3.0, 0x9d0caab954a45b9e),
+            (0.5, 0.75, 0x417e0b8c6b4ec071),
+            (-10.0, 10.0, 0x5f2b1511d560aa1f),
+            (f64::NEG_INFINITY, 0.0, 0x6cf4962a5949e0d7),
+        ];
+        for (lower, upper, sum) in bounds {
+            let x = truncated_normal(lower, upper, &[4096], DType::F32, key)?;
+            assert_eq!(checksum(float_bits(&x)), sum, "{lower}..{upper}");
+        }
+        // Bounds that are arrays pass through the more exact error function of this library.
+        let bound = Array::from_slice_on(&[2.0f32], &[1], &device)?;
+        let x = truncated_normal(&negative(&bound)?, &bound, &[160], DType::F32, key)?;
+        for (x, want) in x.to_vec::<f32>()?.iter().zip(TRUNCATED_NORMAL.map(f32::from_bits)) {
+            assert!((x - want).abs() < 1e-5 * (1.0 + want.abs()), "{x} is not {want}");
+        }
     }
     assert!(normal(&[3], DType::I32, 0.0, 1.0, None).is_err());
     let loc = Array::new([1.0f32, 2.0, 3.0])?;
@@ -176,6 +217,31 @@ fn categorical_has_both_algorithms_of_mlx() -> Result<()> {
         assert_eq!(draw(&narrow, -1, Samples::Many(4)), (vec![1, 4], vec![1, 4, 0, 0]));
         assert!(categorical(&two, 3, Samples::One, Some(&key)).is_err());
         assert!(categorical(&two, -1, Samples::Shape(&[3, 4]), Some(&key)).is_err());
+    }
+    Ok(())
+}
+
+#[test]
+fn categorical_draws_what_mlx_draws() -> Result<()> {
+    for key in keys() {
+        let logits = |shape: &[usize], step: usize, modulus: usize, scale: f32| {
+            let count = shape.iter().product();
+            let values: Vec<f32> =
+                (0..count).map(|i: usize| (i * step % modulus) as f32 / scale).collect();
+            Array::from_slice_on(&values, shape, key.device())
+        };
+        let draw = |logits: &Array, samples: Samples<'_>| -> Result<(Vec<u32>, u64)> {
+            let x = categorical(logits, -1, samples, Some(&key))?.to_vec::<u32>()?;
+            Ok((x[..5].to_vec(), checksum(x)))
+        };
+        let (first, sum) = draw(&logits(&[64, 500], 7919, 1009, 64.0)?, Samples::One)?;
+        assert_eq!((first, sum), (vec![40, 186, 326, 334, 25], 0x213c3df102522389));
+        let rows = logits(&[3, 4], 5, 7, 4.0)?;
+        let (first, sum) = draw(&rows, Samples::Many(10_000))?;
+        assert_eq!((first, sum), (vec![1, 1, 3, 2, 1], 0x4d58c42e6bff76e0));
+        let row = reshape(&ops::slice(&rows, &[0, 0], &[1, 4], &[1, 1])?, &[4])?;
+        let (first, sum) = draw(&row, Samples::Many(10_000))?;
+        assert_eq!((first, sum), (vec![1, 3, 1, 1, 1], 0x0750874598fa967a));
     }
     Ok(())
 }

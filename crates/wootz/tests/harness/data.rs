@@ -104,14 +104,30 @@ impl Random {
         (0..count).map(|_| 2.0 * self.unit() - 1.0).collect()
     }
 
-    /// Values for an argument of a case, in `dtype` unless it has one of its own.
-    pub(crate) fn draw(&mut self, input: &CaseInput, dtype: DType) -> Host {
+    /// The numbers below `count` in random order.
+    fn shuffled(&mut self, count: usize) -> Vec<usize> {
+        let mut numbers: Vec<usize> = (0..count).collect();
+        for i in (1..count).rev() {
+            numbers.swap(i, self.next() as usize % (i + 1));
+        }
+        numbers
+    }
+
+    /// Values for an argument of a case, in `dtype` unless it has one of its own. Floats that are
+    /// `apart` come from one each of as many equal parts of the range as there are elements: no
+    /// two are so close that finite differences change which is the larger.
+    pub(crate) fn draw(&mut self, input: &CaseInput, dtype: DType, apart: bool) -> Host {
         let dtype = input.dtype.unwrap_or(dtype);
         let size = input.shape.iter().product();
         let (low, high) = (input.range.start, input.range.end);
         let values: Vec<f64> = if dtype.is_float() {
             // Away from the ends, so that finite differences stay inside.
-            (0..size).map(|_| low + (high - low) * (0.001 + 0.998 * self.unit())).collect()
+            let parts = if apart { self.shuffled(size) } else { Vec::new() };
+            let mut place = |i: usize| match parts.get(i) {
+                Some(&part) => (part as f64 + 0.25 + 0.5 * self.unit()) / size as f64,
+                None => self.unit(),
+            };
+            (0..size).map(|i| low + (high - low) * (0.001 + 0.998 * place(i))).collect()
         } else if dtype == DType::Bool {
             (0..size).map(|_| (self.next() >> 40 & 1) as f64).collect()
         } else {

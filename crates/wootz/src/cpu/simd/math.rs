@@ -606,10 +606,11 @@ fn fused(a: f32, b: f32, c: f32) -> f32 {
     (a as f64 * b as f64 + c as f64) as f32
 }
 
-/// Logarithm with the rounding of the C library that MLX calls on Linux, for normal x: 16 sets of
-/// constants, chosen by selects, and a cubic in f64 (published by Arm as "optimized routines").
+/// Logarithm with the rounding of the C library that MLX calls on Linux, which is not always the
+/// nearest float: 16 sets of constants, chosen by selects, and a cubic in f64 (published by Arm as
+/// "optimized routines").
 #[cfg_attr(not(debug_assertions), inline(always))]
-fn log_c(x: f32) -> f32 {
+pub(crate) fn log_c(x: f32) -> f32 {
     const INVERSE: [f64; 16] = [
         1.398907162146528,
         1.3403141896637998,
@@ -646,16 +647,60 @@ fn log_c(x: f32) -> f32 {
         0.2659635028121397,
         0.3127556664073557,
     ];
-    let bits = x.to_bits().wrapping_sub(0x3f33_0000);
+    let tiny = x < f32::MIN_POSITIVE;
+    let scaled = if tiny { x * 8_388_608.0 } else { x }.to_bits();
+    let bits = scaled.wrapping_sub(0x3f33_0000);
     let i = bits >> 19;
-    let k = ((bits as i32) >> 23) as f64;
-    let z = f32::from_bits(x.to_bits().wrapping_sub(bits & 0xff80_0000)) as f64;
+    let k = ((bits as i32) >> 23) as f64 - if tiny { 23.0 } else { 0.0 };
+    let z = f32::from_bits(scaled.wrapping_sub(bits & 0xff80_0000)) as f64;
     let r = z * pick(i, INVERSE) - 1.0;
     let base = pick(i, LOG) + k * c64::LN_2;
     let square = r * r;
     let y = 0.333456765744066 * r + -0.4999997485802103;
     let y = -0.25089342214237154 * square + y;
     log_edges(x, (y * square + (base + r)) as f32)
+}
+
+/// log(1 + x) with the rounding of the C library that MLX calls on Linux, which works in single
+/// precision (published by Sun as part of "fdlibm").
+#[cfg_attr(not(debug_assertions), inline(always))]
+pub(crate) fn log1p_c(x: f32) -> f32 {
+    const LN2_HI: f32 = 6.9313812256e-1;
+    const LN2_LO: f32 = 9.0580006145e-6;
+    let word = x.to_bits();
+    // Where 1 + x is split, c is what it lost.
+    let u = if x < 9.007_199e15 { 1.0 + x } else { x };
+    let exponent = (u.to_bits() >> 23) as i32 - 127;
+    let lost = if exponent > 0 { 1.0 - (u - x) } else { x - (u - 1.0) };
+    let c = if x < 9.007_199e15 { lost / u } else { 0.0 };
+    let mantissa = u.to_bits() & 0x007f_ffff;
+    let low = mantissa < 0x0035_04f7;
+    let k = (exponent + if low { 0 } else { 1 }) as f32;
+    let m = f32::from_bits(mantissa | if low { 0x3f80_0000 } else { 0x3f00_0000 });
+    let distance = if low { mantissa } else { (0x0080_0000 - mantissa) >> 2 };
+    let near = word < 0x3ed4_13d7 || (x < 0.0 && word <= 0xbe95_f61f);
+    let (f, k, c) =
+        (if near { x } else { m - 1.0 }, if near { 0.0 } else { k }, if near { 0.0 } else { c });
+    let half = 0.5 * f * f;
+    let s = f / (2.0 + f);
+    let z = s * s;
+    let r = 1.8183572590e-1 + z * (1.5313838422e-1 + z * 1.4798198640e-1);
+    let r = 2.8571429849e-1 + z * (2.2222198546e-1 + z * r);
+    let r = z * (6.6666668653e-1 + z * (4.0000000596e-1 + z * r));
+    let product = s * (half + r);
+    let split = k * LN2_HI - ((half - (product + (k * LN2_LO + c))) - f);
+    let y = if k == 0.0 { f - (half - product) } else { split };
+    // Next to a power of two, the polynomial is two terms.
+    let short = half * (1.0 - 0.666_666_7 * f);
+    let split = k * LN2_HI - ((short - (k * LN2_LO + c)) - f);
+    let short = if k == 0.0 { f - short } else { split };
+    let short = if f == 0.0 { k * LN2_HI + (c + k * LN2_LO) } else { short };
+    let y = if !near && distance == 0 { short } else { y };
+    let y = if x.abs() < 1.862_645_1e-9 { x - x * x * 0.5 } else { y };
+    let y = if x == -1.0 { f32::NEG_INFINITY } else { y };
+    let y = if x < -1.0 { f32::NAN } else { y };
+    // Also keeps the sign of a zero.
+    if x == 0.0 || x == f32::INFINITY || x.is_nan() { x } else { y }
 }
 
 /// `table[i % 16]` as a tree of selects: a load at a computed address would not vectorise.

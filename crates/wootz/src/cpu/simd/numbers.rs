@@ -65,7 +65,8 @@ macro_rules! reals {
     };
 }
 
-reals!(exp, exp_nonpositive, expm1, log, log2, log10, log1p, sqrt, rsqrt, sigmoid, tanh, sinh, cosh, sin, cos, tan,
+reals!(exp, exp_nonpositive, expm1, log, log_c, log2, log10, log1p, log1p_c, sqrt, rsqrt, sigmoid,
+    tanh, sinh, cosh, sin, cos, tan,
     arcsin, arccos, arctan, arcsinh, arccosh, arctanh, erf, erfinv, floor, ceil, round, trunc;
     power, arctan2, logaddexp);
 

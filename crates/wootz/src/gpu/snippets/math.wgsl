@@ -204,26 +204,6 @@ fn wz_erf(x: f32) -> f32 {
     return select(y, x, wz_isnan(x));
 }
 
-// The two polynomials in log(1 - a²) that MLX uses.
-fn wz_erfinv(a: f32) -> f32 {
-    let b = bitcast<u32>(a) & 0x7fffffffu;
-    if b == 0x3f800000u { return wz_copysign(wz_inf(), a); }
-    if b > 0x3f800000u { return wz_nan(); }
-    // (1 - a)(1 + a) keeps near 1 the digits that 1 - a² loses without a fused multiply.
-    let m = abs(a);
-    let t = select(wz_log1p(-m * m), wz_log((1.0 - m) * (1.0 + m)), m > 0.5);
-    if t < -6.125 {
-        var p = fma(3.03697567e-10, t, 2.93243101e-8);
-        p = fma(fma(fma(p, t, 1.22150334e-6), t, 2.84108955e-5), t, 3.93552968e-4);
-        p = fma(fma(fma(p, t, 3.02698812e-3), t, 4.83185798e-3), t, -2.64646143e-1);
-        return a * fma(p, t, 8.40016484e-1);
-    }
-    var p = fma(fma(5.43877832e-9, t, 1.43285448e-7), t, 1.22774793e-6);
-    p = fma(fma(fma(p, t, 1.12963626e-7), t, -5.61530760e-5), t, -1.47697632e-4);
-    p = fma(fma(fma(p, t, 2.31468678e-3), t, 1.15392581e-2), t, -2.32015476e-1);
-    return a * fma(p, t, 8.86226892e-1);
-}
-
 // C's powf. The logarithm is carried in parts, since its error is multiplied by y.
 fn wz_power(x: f32, y: f32) -> f32 {
     let bx = bitcast<u32>(x);

@@ -54,3 +54,16 @@ fn wz_narrow_int8(value: i32) -> u32 { return bitcast<u32>(value) & 0xffu; }
 
 fn wz_widen_bool(word: u32, lane: u32) -> u32 { return (word >> (lane * 8u)) & 0xffu; }
 fn wz_narrow_bool(value: u32) -> u32 { return select(0u, 1u, value != 0u); }
+
+// Floats to integers by truncation, decided on bits: what an integer does not hold, NaN included,
+// is the smallest signed integer, and of unsigned ones 0 if too large, else the signed one's bits.
+fn wz_f32_to_i32(value: f32) -> i32 {
+    let far = (bitcast<u32>(value) & 0x7fffffffu) >= 0x4f000000u;
+    return select(i32(value), bitcast<i32>(0x80000000u), far);
+}
+
+fn wz_f32_to_u32(value: f32) -> u32 {
+    let bits = bitcast<u32>(value);
+    if (bits < 0x4f000000u || bits > 0x7f800000u) { return bitcast<u32>(wz_f32_to_i32(value)); }
+    return select(0u, u32(value), bits < 0x4f800000u);
+}

@@ -3,6 +3,7 @@
 use super::{single_program, sum_to_shape};
 use crate::array::{Arg, Array, DType, Meta, Scalar};
 use crate::cpu::CpuCall;
+use crate::cpu::cast::Convert;
 use crate::device::Device;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
@@ -167,11 +168,8 @@ fn fill(shape: &[usize], value: Scalar, dtype: DType, device: &Device) -> Result
 
 /// The value as the bits of the dtype's class, rounded to the dtype.
 fn bits_of(value: Scalar, dtype: DType) -> u64 {
-    // Floats too large for an integer stop at its end, as on the devices.
     let value = match value {
-        Scalar::Float(float) if matches!(dtype, DType::I8 | DType::I16 | DType::I32) => {
-            Scalar::Int(float as i32 as i64)
-        }
+        Scalar::Float(float) if dtype.is_integer() => Scalar::Int(integer_of(float, dtype)),
         other => other,
     };
     match dtype {
@@ -187,6 +185,16 @@ fn bits_of(value: Scalar, dtype: DType) -> u64 {
         DType::I16 => value.as_i64() as i16 as i32 as u32 as u64,
         DType::I32 => value.as_i64() as i32 as u32 as u64,
         DType::U64 | DType::I64 => value.as_i64() as u64,
+    }
+}
+
+/// A float as an integer, as [`astype`] has it.
+fn integer_of(value: f64, dtype: DType) -> i64 {
+    match dtype {
+        DType::U64 => Convert::<u64>::convert(value) as i64,
+        DType::I64 => value.convert(),
+        DType::U32 => Convert::<u32>::convert(value) as i64,
+        _ => Convert::<i32>::convert(value) as i64,
     }
 }
 

@@ -2,6 +2,7 @@
 //! CPU and for the GPU, the derivative and the range its cases draw from; everything else follows.
 
 mod binary;
+mod c_library;
 mod classify;
 mod compare;
 mod convert;
@@ -17,6 +18,7 @@ mod unary;
 use std::ops::Range;
 
 pub use binary::*;
+pub(crate) use c_library::*;
 pub use classify::*;
 pub use compare::*;
 pub use convert::*;
@@ -224,6 +226,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
         rounding::ROWS,
         classify::ROWS,
         binary::ROWS,
+        c_library::ROWS,
         integer::ROWS,
         compare::ROWS,
         logic::ROWS,

@@ -9,14 +9,7 @@ const NAN: f32 = f32::NAN;
 const INF: f32 = f32::INFINITY;
 
 fn gpu() -> Option<Device> {
-    match Device::gpu() {
-        Ok(gpu) => Some(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => {
-            eprintln!("SKIPPED: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    crate::testing::devices().into_iter().find(Device::is_gpu)
 }
 
 /// Values that find edges, in any dtype.
@@ -352,4 +345,46 @@ fn second_derivatives_are_those_of_mlx() {
         let got = gradients(first, &[&[at]])[0][0];
         assert!((got - expected).abs() < 1e-5 * expected.abs().max(1.0), "{name}: {got}");
     }
+}
+
+#[test]
+fn floats_that_no_integer_holds_become_what_they_are_in_mlx() -> Result<()> {
+    let values = [INF, -INF, NAN, 300.0, -300.0, -1.5, 1e10, -1e10, 1e20, -1e20, 3e9, -3e9, 7e4];
+    let low = i32::MIN as i64;
+    let wide = i64::MIN;
+    let expected: [(DType, [i64; 13]); 8] = [
+        (U8, [0, 0, 0, 44, 212, 255, 0, 0, 0, 0, 0, 0, 112]),
+        (I8, [0, 0, 0, 44, -44, -1, 0, 0, 0, 0, 0, 0, 112]),
+        (U16, [0, 0, 0, 300, 65236, 65535, 0, 0, 0, 0, 0, 0, 4464]),
+        (I16, [0, 0, 0, 300, -300, -1, 0, 0, 0, 0, 0, 0, 4464]),
+        (I32, [low, low, low, 300, -300, -1, low, low, low, low, low, low, 70_000]),
+        (U32, {
+            let wrapped = 4294966996;
+            [0, -low, -low, 300, wrapped, 4294967295, 0, -low, 0, -low, 3_000_000_000, -low, 70_000]
+        }),
+        (I64, {
+            let (ten, three) = (10_000_000_000, 3_000_000_000);
+            [wide, wide, wide, 300, -300, -1, ten, -ten, wide, wide, three, -three, 70_000]
+        }),
+        (U64, {
+            let (ten, three) = (10_000_000_000, 3_000_000_000);
+            [0, wide, wide, 300, -300, -1, ten, -ten, 0, wide, three, -three, 70_000]
+        }),
+    ];
+    for device in crate::testing::devices() {
+        let x = Array::from_slice_on(&values, &[13], &device)?;
+        for (dtype, expected) in &expected {
+            let bytes = |array: &Array| array.to_bytes();
+            let want: Vec<u8> = (expected.iter())
+                .flat_map(|value| value.to_le_bytes()[..dtype.size()].to_vec())
+                .collect();
+            assert_eq!(bytes(&astype(&x, *dtype)?)?, want, "{dtype} on {device}");
+            for (index, &value) in values.iter().enumerate() {
+                let one = full(&[], value as f64, *dtype)?;
+                let (from, to) = (index * dtype.size(), (index + 1) * dtype.size());
+                assert_eq!(bytes(&one)?, want[from..to], "{value} as {dtype}");
+            }
+        }
+    }
+    Ok(())
 }

@@ -24,7 +24,7 @@ unary_rows! {
     pub erfinv { accepts: AsFloat, output: Same, range: -0.9..0.9,
         example: [0.0f32, 1.0] => f32 [0.0, f32::INFINITY],
         float: |x| Real::erfinv(x),
-        wgsl: { float: "wz_erfinv(a)" },
+        wgsl: { float: "wz_c_erfinv(a)" },
         vjp: Vjp::Rule(|_, y, g| {
             let slope = multiply(exp(square(y)?)?, 1.0 / std::f64::consts::FRAC_2_SQRT_PI)?;
             Ok(vec![multiply(g, slope)?])

@@ -2,12 +2,8 @@
 
 use crate::op::Op;
 use crate::ops::*;
+use crate::testing::devices;
 use crate::{Array, DType, Device, Encoder, Error, Result, Workspace, vjp};
-
-/// The CPU, and a GPU if there is one.
-fn devices() -> Vec<Device> {
-    std::iter::once(Device::cpu()).chain(Device::gpu()).collect()
-}
 
 fn ints(values: &[i32], shape: &[usize], device: &Device) -> Array {
     Array::from_slice_on(values, shape, device).unwrap()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::device::Device;
+use crate::testing::devices;
 use crate::{grad, ops, vjp};
 
 /// Small integers, whose products are exact in every dtype.
@@ -9,11 +10,6 @@ fn numbers(shape: &[usize], seed: usize, device: &Device) -> Array {
     let size = shape.iter().product();
     let values: Vec<f32> = (0..size).map(|i| ((i * 7 + seed * 5) % 11) as f32 - 5.0).collect();
     Array::from_slice_on(&values, shape, device).unwrap()
-}
-
-fn devices() -> Vec<Device> {
-    let gpu = Device::gpu().inspect_err(|error| eprintln!("SKIPPED: {error}"));
-    std::iter::once(Device::cpu()).chain(gpu).collect()
 }
 
 /// The product by its definition.

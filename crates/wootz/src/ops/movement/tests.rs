@@ -4,18 +4,7 @@ use super::*;
 use crate::array::DType;
 use crate::device::Device;
 use crate::ops::full;
-
-/// The CPU, and a GPU where there is one.
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    #[cfg(feature = "gpu")]
-    match Device::gpu_with(0, &Default::default()) {
-        Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
-        Err(error) => panic!("{error}"),
-    }
-    devices
-}
+use crate::testing::devices;
 
 fn ints(values: &[i32], shape: &[usize], device: &Device) -> Array {
     Array::from_slice_on(values, shape, device).unwrap()

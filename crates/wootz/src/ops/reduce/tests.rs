@@ -3,15 +3,10 @@
 use half::f16;
 
 use crate::ops::*;
+use crate::testing::devices;
 use crate::{Array, DType, Device, Error, Result};
 
 const NAN: f32 = f32::NAN;
-
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    devices.extend(Device::gpu());
-    devices
-}
 
 /// Deterministic values between -1 and 1.
 fn values(count: usize) -> Vec<f32> {

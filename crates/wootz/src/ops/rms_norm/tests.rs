@@ -4,12 +4,8 @@ use super::*;
 use crate::device::Device;
 use crate::encoder::{Encoder, Workspace};
 use crate::ops::to_device;
+use crate::testing::devices;
 use crate::{grad, vjp};
-
-fn devices() -> Vec<Device> {
-    let gpu = Device::gpu().inspect_err(|error| eprintln!("SKIPPED: {error}"));
-    std::iter::once(Device::cpu()).chain(gpu).collect()
-}
 
 fn close(array: &Array, expected: &[f32], tolerance: f32) {
     let values = astype(array, DType::F32).unwrap().to_vec::<f32>().unwrap();

@@ -1,15 +1,10 @@
 //! Values as MLX gives them.
 
 use crate::ops::*;
+use crate::testing::devices;
 use crate::{Array, DType, Device, Result};
 
 const INF: f32 = f32::INFINITY;
-
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    devices.extend(Device::gpu());
-    devices
-}
 
 fn gradient(x: &[f32], device: &Device, f: impl Fn(&Array) -> Result<Array>) -> Result<Vec<f32>> {
     let x = Array::from_slice_on(x, &[x.len()], device)?;

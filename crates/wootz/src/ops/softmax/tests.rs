@@ -1,10 +1,7 @@
 //! What the harness cannot say: rows without a maximum, infinities, and reuse of memory.
 
-use crate::{Array, Device, softmax};
-
-fn devices() -> Vec<Device> {
-    std::iter::once(Device::cpu()).chain(Device::gpu()).collect()
-}
+use crate::testing::devices;
+use crate::{Array, softmax};
 
 #[test]
 fn rows_of_minus_infinity_are_nan_and_others_are_not_touched() {

@@ -47,8 +47,8 @@ pub(crate) fn entries() -> Vec<Entry> {
                 case("flattened", &[5, 3], |x| sort(x, ())),
                 case("one element", &[4, 1], |x| sort(x, -1)),
                 case("nothing", &[4, 0], |x| sort(x, -1)),
-                // Far apart, so that finite differences do not change the order.
-                case("longer than a block", &[2, 300], |x| sort(x, -1)).range(-100.0..100.0),
+                case("longer than a block", &[2, 300], |x| sort(x, -1)),
+                case("many blocks", &[2, 1100], |x| sort(x, -1)),
             ],
         },
         Entry {
@@ -57,17 +57,29 @@ pub(crate) fn entries() -> Vec<Entry> {
                 case("last axis", &[3, 7], |x| argsort(x, -1)).gradient(Gradient::Zero),
                 case("middle axis", &[2, 9, 3], |x| argsort(x, 1)).gradient(Gradient::Zero),
                 case("longer than a block", &[3, 513], |x| argsort(x, -1)).gradient(Gradient::Zero),
+                case("many blocks", &[2, 1100], |x| argsort(x, -1)).gradient(Gradient::Zero),
             ],
         },
-        Entry { name: "partition", cases: vec![case("", &[3, 7], |x| partition(x, 2, -1))] },
+        Entry {
+            name: "partition",
+            cases: vec![
+                case("short", &[3, 7], |x| partition(x, 2, -1)),
+                case("longer than a block", &[2, 600], |x| partition(x, 300, -1)),
+            ],
+        },
         Entry {
             name: "argpartition",
-            cases: vec![case("", &[3, 7], |x| argpartition(x, 2, -1)).gradient(Gradient::Zero)],
+            cases: vec![
+                case("short", &[3, 7], |x| argpartition(x, 2, -1)).gradient(Gradient::Zero),
+                case("longer than a block", &[2, 600], |x| argpartition(x, 300, -1))
+                    .gradient(Gradient::Zero),
+            ],
         },
         Entry {
             name: "topk",
             cases: vec![
                 case("some", &[3, 7], |x| topk(x, 3, -1)),
+                case("longer than a block", &[2, 600], |x| topk(x, 40, -1)),
                 case("none", &[3, 7], |x| topk(x, 0, 0)),
             ],
         },

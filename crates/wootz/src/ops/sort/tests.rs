@@ -1,19 +1,7 @@
 //! What MLX gives for sorting and searching.
 
 use super::*;
-use crate::device::Device;
-
-/// The CPU, and a GPU where there is one.
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    #[cfg(feature = "gpu")]
-    match Device::gpu_with(0, &Default::default()) {
-        Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
-        Err(error) => panic!("{error}"),
-    }
-    devices
-}
+use crate::testing::devices;
 
 #[test]
 fn nan_sorts_last_and_zeros_are_equal() -> Result<()> {

@@ -18,9 +18,11 @@ standard! {
     exp_nonpositive => exp, "e to the power `x`, which is not above zero.";
     expm1 => exp_m1, "e to the power `x`, minus 1.";
     log => ln, "Natural logarithm.";
+    log_c => ln, "Natural logarithm.";
     log2 => log2, "Logarithm to base 2.";
     log10 => log10, "Logarithm to base 10.";
     log1p => ln_1p, "log(1 + x).";
+    log1p_c => ln_1p, "log(1 + x).";
     tanh => tanh, "Hyperbolic tangent.";
     sinh => sinh, "Hyperbolic sine.";
     cosh => cosh, "Hyperbolic cosine.";
