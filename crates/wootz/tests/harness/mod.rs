@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use data::{Host, Random};
 use layouts::Layout;
-use wootz::op::{Case, CaseInput, Entry};
+use wootz::op::{Case, CaseInput, Entry, Tolerance};
 use wootz::{Array, DType, Device};
 
 /// A case to run, with whom it belongs to and what it should give.

@@ -416,8 +416,8 @@ fn infer(op: &dyn Op, inputs: &[&Meta], first: usize) -> Result<Metas> {
             return Err(Error::shape(op.name(), name, expected, inputs[index].shape()));
         }
     }
-    let addend = (first > 0).then(|| &inputs[0]);
-    let plan = Plan::new(op.name(), &inputs[first], &inputs[first + 1], addend)?;
+    let addend = (first > 0).then(|| inputs[0]);
+    let plan = Plan::new(op.name(), inputs[first], inputs[first + 1], addend)?;
     Ok(Metas::from_elem(Meta::new(op.name(), &plan.output, dtype)?, 1))
 }
 

@@ -226,7 +226,7 @@ impl Op for View {
                 Layout { offset: layout.offset + view.offset, ..view.clone() }
             }
             Kind::Bits(to) => {
-                let bits = reinterpret(&inputs[0], *to);
+                let bits = reinterpret(inputs[0], *to);
                 dtype = *to;
                 bits.ok_or_else(|| {
                     let got = format!("{layout:?}");

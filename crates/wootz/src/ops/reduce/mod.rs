@@ -464,9 +464,9 @@ impl Op for Reduce {
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         #[cfg(feature = "gpu")]
         if gpu {
-            return gpu::scratch(&self.row.wgsl, &inputs[0], &self.axes);
+            return gpu::scratch(&self.row.wgsl, inputs[0], &self.axes);
         }
-        (self.row.scratch)(&inputs[0], &self.axes)
+        (self.row.scratch)(inputs[0], &self.axes)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {

@@ -205,7 +205,7 @@ impl Op for RmsNorm {
         if self.weighted {
             expect_weight(self, inputs, columns)?;
         }
-        like(self, &inputs[0])
+        like(self, inputs[0])
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
@@ -354,7 +354,7 @@ impl Op for RmsNormBackwardDx {
         }
         expect_like_x(self, inputs, dy)?;
         expect_factors(self, inputs, dy + 1)?;
-        like(self, &inputs[0])
+        like(self, inputs[0])
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
@@ -408,7 +408,7 @@ impl Op for RmsNormBackwardDw {
     }
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        partials_bytes(&inputs[0], gpu)
+        partials_bytes(inputs[0], gpu)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
@@ -463,13 +463,13 @@ impl Op for RmsNormBackward {
         expect_eps(self, self.eps)?;
         expect_weight(self, inputs, columns)?;
         expect_like_x(self, inputs, 2)?;
-        let mut outputs = like(self, &inputs[0])?;
+        let mut outputs = like(self, inputs[0])?;
         outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
         Ok(outputs)
     }
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        partials_bytes(&inputs[0], gpu)
+        partials_bytes(inputs[0], gpu)
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
