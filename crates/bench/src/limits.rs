@@ -7,6 +7,7 @@ use std::time::Instant;
 use crate::THREADS;
 
 /// Measured limits.
+#[derive(Default)]
 pub struct Limits {
     /// GB/s, read and written bytes together, of a copy of 64 MiB with ordinary stores.
     pub copy: f64,
@@ -15,19 +16,18 @@ pub struct Limits {
 }
 
 const COPIED: usize = 4096 * 4096;
-const ROUNDS: usize = 12;
 const FMA_STEPS: usize = 1_000_000;
 
 impl Limits {
-    /// Measures both.
-    pub fn measure() -> Limits {
+    /// Measures both, the best of some repetitions.
+    pub fn measure(reps: usize) -> Limits {
         let from = vec![1f32; COPIED];
         let mut to = vec![0f32; COPIED];
         let part = COPIED / THREADS;
         let copy = {
             let parts = from.chunks(part).zip(to.chunks_mut(part));
             let jobs: Vec<_> = parts.map(|(f, t)| move || copy_ordinary(f, t)).collect();
-            together(jobs)
+            together(jobs, reps)
         };
         let fma = together(
             (0..THREADS)
@@ -37,6 +37,7 @@ impl Limits {
                     }
                 })
                 .collect(),
+            reps,
         );
         Limits {
             copy: 2.0 * (COPIED * 4) as f64 / copy / 1e9,
@@ -60,8 +61,8 @@ impl fmt::Display for Limits {
     }
 }
 
-/// Runs the jobs on one thread each, some rounds; the best round's time from first start to last end.
-fn together<J: FnMut() + Send>(jobs: Vec<J>) -> f64 {
+/// Runs the jobs on one thread each, `reps` times; the best time from first start to last end.
+fn together<J: FnMut() + Send>(jobs: Vec<J>, reps: usize) -> f64 {
     let barrier = Barrier::new(jobs.len());
     let epoch = Instant::now();
     let spans: Vec<Vec<(f64, f64)>> = std::thread::scope(|scope| {
@@ -70,7 +71,7 @@ fn together<J: FnMut() + Send>(jobs: Vec<J>) -> f64 {
             .map(|mut job| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    (0..ROUNDS)
+                    (0..reps)
                         .map(|_| {
                             barrier.wait();
                             let start = epoch.elapsed().as_secs_f64();
@@ -83,7 +84,7 @@ fn together<J: FnMut() + Send>(jobs: Vec<J>) -> f64 {
             .collect();
         handles.into_iter().map(|h| h.join().unwrap_or_default()).collect()
     });
-    (0..ROUNDS)
+    (0..reps)
         .map(|i| {
             let starts = spans.iter().map(|s| s[i].0).fold(f64::INFINITY, f64::min);
             spans.iter().map(|s| s[i].1).fold(0.0, f64::max) - starts

@@ -21,7 +21,7 @@ use crate::torch::Torch;
 /// Threads of every subject: what the peers' published figures use.
 pub const THREADS: usize = 2;
 /// Rounds of a measurement; each subject runs `REPS` times per round and the best time counts.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 8;
 const REPS: usize = 2;
 /// Peers' threads spin after their work; let them park before the next subject runs.
 const PAUSE: Duration = Duration::from_millis(60);
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
         (Some(python), Some(script)) => Some(Torch::start(python, script)?),
         _ => None,
     };
-    println!("{}", Limits::measure());
+    println!("{}", Limits::measure(ROUNDS));
     println!(
         "peers: {}; {}",
         torch.as_ref().map_or("PyTorch: NO PEER", Torch::version),
@@ -82,11 +82,12 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
         let subject = if peer == Peer::Torch { None } else { crates::subject(peer, row)? };
         peers.push((peer, subject, f64::INFINITY));
     }
-    // The limit moves with the machine's load, so it is measured around the row.
-    let before = Limits::measure();
+    let mut limits = Limits::default();
     let mut best = f64::INFINITY;
     let mut torch = torch;
     for _ in 0..ROUNDS {
+        // What the machine gives changes by the second, so the limits take part in the turns.
+        limits = limits.best(&Limits::measure(REPS + 1));
         if let Some(own) = &mut own {
             best = best.min(own(REPS)?);
             std::thread::sleep(PAUSE);
@@ -103,7 +104,7 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
     }
     let finite = |t: f64| t.is_finite().then_some(t);
     let peers = peers.into_iter().map(|(p, _, t)| (p, finite(t))).collect();
-    Ok(Line::new(row, finite(best), peers, &before.best(&Limits::measure())))
+    Ok(Line::new(row, finite(best), peers, &limits))
 }
 
 /// The best of `reps` timed runs.

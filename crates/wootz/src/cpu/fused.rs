@@ -121,6 +121,9 @@ struct PlanStep {
     arguments: SmallVec<[(Source, usize); 3]>,
     register: usize,
     dtype: DType,
+    /// Bytes of an element while it is computed, and whether it is stored so.
+    width: usize,
+    wide: bool,
 }
 
 impl<'a> Plan<'a> {
@@ -186,7 +189,9 @@ impl<'a> Plan<'a> {
                     free.push(register);
                 }
             }
-            plan.steps.push(PlanStep { function, arguments, register, dtype: step.dtype });
+            let (dtype, width) = (step.dtype, step.dtype.class().size());
+            let wide = tile::is_wide(dtype);
+            plan.steps.push(PlanStep { function, arguments, register, dtype, width, wide });
         }
         Ok(plan)
     }
@@ -290,7 +295,7 @@ impl<'a> Plan<'a> {
         out: Option<&mut [u8]>,
     ) {
         let elements = tile.count.next_multiple_of(BLOCK);
-        let width = step.dtype.class().size();
+        let width = step.width;
         // The register is taken out so that others can be read while it is written.
         let mut target = std::mem::take(&mut registers[step.register]);
         let mut arguments: [&[u8]; MOST_ARGUMENTS] = [&[]; MOST_ARGUMENTS];
@@ -300,13 +305,15 @@ impl<'a> Plan<'a> {
         let arguments = &arguments[..step.arguments.len()];
         let register = &mut target.bytes_mut(step.register)[..elements * width];
         match (step.function, out) {
-            (Some(function), Some(out)) if tile::is_wide(step.dtype) && !tile.padded => {
+            (Some(function), Some(out)) if step.wide && !tile.padded => {
                 function(arguments, out);
             }
             (function, out) => {
                 if let Some(function) = function {
                     function(arguments, register);
-                    tile::round(step.dtype, register);
+                    if !step.wide {
+                        tile::round(step.dtype, register);
+                    }
                 }
                 if let Some(out) = out {
                     tile::narrow(step.dtype, &register[..tile.count * width], out);

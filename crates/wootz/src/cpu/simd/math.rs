@@ -1,8 +1,8 @@
 //! Elementwise mathematics that the compiler turns into SIMD.
 //!
 //! Every f32 function is a straight line of arithmetic, bit operations and selects, so that a plain
-//! loop over slices vectorises inside `pulp::Arch::dispatch`. Nothing uses `mul_add`: the result is
-//! the same bits on every machine. Cheap and hot functions stay in f32; the others go through f64,
+//! loop over slices vectorises inside `pulp::Arch::dispatch`. Products and sums are not contracted
+//! but where `mul_add` says so: the result is the same bits on every machine. Cheap and hot functions stay in f32; the others go through f64,
 //! where the exponent range and 29 spare bits remove the need for compensated sums. Subnormal
 //! inputs and results are honoured. [`double`] holds the f64 functions, which are plain scalar code.
 
@@ -26,12 +26,20 @@ pub(crate) fn exp(x: f32) -> f32 {
     scale(p, n)
 }
 
-/// e to the power `x` for `x` up to zero, or NaN, in fewer steps: results below 1.7e-38 are zero.
+/// e to the power `x` for `x` up to zero, or NaN: results below 1.7e-38 are zero. The one function
+/// here with fused steps, because rows of softmax wait for it; these round alike everywhere too.
 #[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn exp_nonpositive(x: f32) -> f32 {
     const LOWEST: f32 = -87.0;
-    let (m, n) = expm1_parts(if x < LOWEST { LOWEST } else { x });
-    let power = (1.0 + m) * power_of_two(n);
+    const LN2_HI: f32 = 0.693_359_4;
+    const LN2_LO: f32 = -2.121_944_4e-4;
+    let kept = if x < LOWEST { LOWEST } else { x };
+    let t = kept.mul_add(c32::LOG2_E, ROUND_32);
+    let n = t - ROUND_32;
+    let r = n.mul_add(-LN2_LO, n.mul_add(-LN2_HI, kept));
+    let coefficients = [8.369025e-3, 4.1666202e-2, 0.16666518, 0.5, 1.0, 1.0];
+    let p = coefficients.iter().fold(1.3950727e-3f32, |p, &c| p.mul_add(r, c));
+    let power = p * power_of_two(t.to_bits().wrapping_sub(ROUND_32.to_bits()) as i32);
     if x < LOWEST { 0.0 } else { power }
 }
 

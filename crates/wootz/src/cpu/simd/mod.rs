@@ -17,7 +17,15 @@ pub(crate) fn run<L: pulp::WithSimd>(body: L) -> L::Output {
     #[cfg(debug_assertions)]
     return baseline(body);
     #[cfg(not(debug_assertions))]
-    pulp::Arch::new().dispatch(body)
+    arch().dispatch(body)
+}
+
+/// What the processor has; asking anew takes as long as a short loop.
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+fn arch() -> pulp::Arch {
+    static ARCH: std::sync::OnceLock<pulp::Arch> = std::sync::OnceLock::new();
+    *ARCH.get_or_init(pulp::Arch::new)
 }
 
 /// The types a tile is computed in, and how their loops are compiled: those of 64 bits once, for the
@@ -51,5 +59,5 @@ pub(crate) fn dispatch<R>(body: impl FnOnce() -> R) -> R {
     #[cfg(debug_assertions)]
     return body();
     #[cfg(not(debug_assertions))]
-    pulp::Arch::new().dispatch(body)
+    arch().dispatch(body)
 }

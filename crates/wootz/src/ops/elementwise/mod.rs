@@ -539,7 +539,7 @@ macro_rules! tile_loop {
     (@constant ($a:ident), $out:ident, $body:expr) => {};
     // Beside a constant, which is common, one load less.
     (@constant ($a:ident, $b:ident), $out:ident, $body:expr) => {
-        if $b.len() < $out.len() && $a.len() == $out.len() {
+        if $a.len() == $out.len() && $b.len() < $out.len() {
             let $b = $b[0];
             for (out, &$a) in $out.iter_mut().zip($a) {
                 *out = $body;
