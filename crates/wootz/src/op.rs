@@ -144,7 +144,7 @@ pub struct ElementKernel {
     pub name: &'static str,
     /// The CPU function for values of the given dtype's class.
     pub cpu: fn(Class) -> Option<TileFn>,
-    /// The WGSL expression of `a`, `b` and `c` for values of the given class.
+    /// The WGSL expression of `a`, `b`, `c` and `d` for values of the given class.
     pub wgsl: fn(Class) -> Option<&'static str>,
     /// Whether the WGSL expression is a truth value.
     pub boolean: bool,

@@ -16,7 +16,7 @@ use crate::op::{BLOCK, TileFn};
 /// Elements a thread takes at a time.
 const CHUNK: usize = 16 * TILE;
 /// Arguments of a step.
-const MOST_ARGUMENTS: usize = 3;
+const MOST_ARGUMENTS: usize = 4;
 
 thread_local! {
     /// Tiles of the running thread, reused from call to call.

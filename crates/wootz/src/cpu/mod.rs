@@ -126,9 +126,12 @@ impl<'a> CpuCall<'a> {
         let op = self.op;
         let misaligned = |error| Error::argument(op.name(), "outputs", "aligned memory", error);
         let whole = self.scratch.len() - self.scratch.len() % size_of::<S>();
-        Ok((
-            bytemuck::try_cast_slice_mut(self.outputs[output].bytes).map_err(misaligned)?,
-            bytemuck::try_cast_slice_mut(&mut self.scratch[..whole]).map_err(misaligned)?,
-        ))
+        // No memory is aligned for nothing in particular.
+        let scratch = match whole {
+            0 => &mut [],
+            _ => bytemuck::try_cast_slice_mut(&mut self.scratch[..whole]).map_err(misaligned)?,
+        };
+        let output = bytemuck::try_cast_slice_mut(self.outputs[output].bytes);
+        Ok((output.map_err(misaligned)?, scratch))
     }
 }

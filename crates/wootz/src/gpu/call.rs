@@ -18,6 +18,8 @@ pub struct GpuCall<'a> {
     inputs: &'a [Operand],
     outputs: &'a [Operand],
     scratch: Option<&'a Arc<Buffer>>,
+    /// Whether a kernel was recorded.
+    launched: bool,
 }
 
 /// Memory that a kernel binds.
@@ -78,7 +80,7 @@ impl<'a> GpuCall<'a> {
                 });
             }
         }
-        Ok(GpuCall { op, gpu, recorder, sites, inputs, outputs, scratch })
+        Ok(GpuCall { op, gpu, recorder, sites, inputs, outputs, scratch, launched: false })
     }
 
     /// The GPU this runs on.
@@ -170,7 +172,12 @@ impl<'a> GpuCall<'a> {
             params: kernel.params,
             groups: kernel.groups,
             status,
-        })
+        })?;
+        if !self.launched {
+            self.launched = true;
+            self.gpu.count_operation();
+        }
+        Ok(())
     }
 }
 

@@ -88,6 +88,9 @@ pub struct GpuOptions {
 pub struct GpuCounters {
     /// Kernels submitted for running.
     pub dispatches: u64,
+    /// Operations that recorded kernels: a node and a fused run count once each, whatever the
+    /// number of their kernels.
+    pub operations: u64,
     /// Submissions made by recorders.
     pub submissions: u64,
     /// Submissions made for downloads and for flushing large uploads.
@@ -261,6 +264,7 @@ impl Gpu {
         let count = &self.count;
         GpuCounters {
             dispatches: count.dispatches.load(Relaxed),
+            operations: count.operations.load(Relaxed),
             submissions: count.submissions.load(Relaxed),
             transfers: count.transfers.load(Relaxed),
             uploaded_bytes: count.uploaded_bytes.load(Relaxed),
@@ -269,6 +273,11 @@ impl Gpu {
             pipelines_created: count.pipelines_created.load(Relaxed),
             bind_groups_created: count.bind_groups_created.load(Relaxed),
         }
+    }
+
+    /// Counts an operation that recorded its first kernel.
+    pub(super) fn count_operation(&self) {
+        self.count.operations.fetch_add(1, Relaxed);
     }
 
     /// `Err` if the device is lost, or if the driver complained since the last call.
@@ -375,6 +384,7 @@ impl std::fmt::Debug for Gpu {
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) dispatches: AtomicU64,
+    pub(super) operations: AtomicU64,
     pub(super) submissions: AtomicU64,
     pub(super) transfers: AtomicU64,
     pub(super) uploaded_bytes: AtomicU64,

@@ -212,7 +212,7 @@ impl Generator<'_> {
                 text.push_str(&INTEGERS.replace("$T", value).replace("$U", unsigned));
                 types.push(value);
             }
-            let parameters: Vec<String> = (step.arguments.iter().zip(["a", "b", "c"]))
+            let parameters: Vec<String> = (step.arguments.iter().zip(["a", "b", "c", "d"]))
                 .map(|(argument, name)| {
                     let class = self.program.argument_dtype(*argument).class();
                     format!("{name}: {}", packed::wgsl_type(class))

@@ -9,6 +9,36 @@ use wootz::op::{Gradient, Tolerance};
 use super::gpu::Work;
 use super::{Failure, Log, Subject};
 
+/// Operations that must run as one kernel operation on a GPU, whatever their arguments.
+#[rustfmt::skip]
+const KERNELS: &[&str] = &[
+    "abs", "add", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype", "bitwise_and",
+    "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "copy", "cos",
+    "cosh", "cummax", "cummin", "cumprod", "cumsum", "degrees", "divide", "equal", "erf",
+    "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "greater", "greater_equal",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "left_shift", "less", "less_equal",
+    "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min",
+    "minimum", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
+    "put_along_axis", "radians", "random_bits", "reciprocal", "remainder", "repeat",
+    "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_backward_dw", "rms_norm_backward_dx",
+    "round", "rsqrt", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
+    "softmax", "softmax_backward", "sort", "sqrt", "square", "stack", "subtract", "sum", "take",
+    "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "trunc", "var", "where",
+];
+
+/// Cases of kernels that take another operation first, and why.
+const PREPARED: &[(&str, &[&str], &str)] = &[
+    ("argsort", &["middle axis"], "another axis than the last is made row-major first"),
+    ("gather", &["windows"], "starts of windows of several elements become one index for each"),
+    ("pad", &["edge", "reflect", "symmetric"], "of the array's own elements axis after axis"),
+    ("put_along_axis", &["first, broadcast", "flat"], "what is broadcast is copied first"),
+    ("softmax", &["axis 0"], "another axis than the last is made row-major first"),
+    ("sort", &["first axis"], "another axis than the last is made row-major first"),
+    ("take_along_axis", &["first, broadcast"], "what is broadcast is copied first"),
+];
+
 /// What ran for one operation.
 #[derive(Default)]
 struct Row {
@@ -16,6 +46,10 @@ struct Row {
     checks: usize,
     dtypes: BTreeSet<DType>,
     work: Option<Work>,
+    /// Cases that took more than one kernel operation.
+    composed: BTreeSet<String>,
+    /// Those that may, with the reasons.
+    prepared: BTreeSet<(String, &'static str)>,
     gradient: BTreeSet<&'static str>,
     reference: bool,
     exceptions: BTreeSet<String>,
@@ -49,7 +83,20 @@ impl Report {
     pub(crate) fn add(&mut self, log: Log, work: Option<Work>) {
         let row = self.rows.entry(log.op).or_default();
         row.checks += log.checks;
-        row.work = row.work.max(work);
+        let prepared = |(op, cases, _): &&(&str, &[&str], &str)| {
+            *op == log.op && cases.contains(&&log.case[..])
+        };
+        match PREPARED.iter().find(prepared) {
+            Some((_, _, reason)) if work == Some(Work::Composed) => {
+                row.prepared.insert((log.case, reason));
+            }
+            _ => {
+                row.work = row.work.max(work);
+                if work > Some(Work::Kernel) {
+                    row.composed.insert(log.case);
+                }
+            }
+        }
         self.failures.extend(log.failures);
     }
 
@@ -58,13 +105,37 @@ impl Report {
         self.rows.values().map(|row| row.checks).sum()
     }
 
+    /// Operations that must be kernels and are not. In a run of all, the unknown ones too.
+    pub(crate) fn not_kernels(&self, all: bool) -> Vec<Failure> {
+        let failure = |&op: &&'static str| {
+            let message = match self.rows.get(op) {
+                Some(Row { work: Some(Work::Kernel), .. }) => return None,
+                Some(row) => {
+                    format!("must be a kernel, is {:?} in cases {:?}", row.work, row.composed)
+                }
+                None if all => "must be a kernel, and is not registered".into(),
+                None => return None,
+            };
+            Some(Failure { op, place: "gpu".into(), message })
+        };
+        let stale = |(op, cases, _): &(&'static str, &[&str], &str)| {
+            let row = self.rows.get(op).filter(|row| row.work.is_some())?;
+            let stale = cases.iter().find(|case| row.prepared.iter().all(|had| had.0 != **case))?;
+            let message = format!("case '{stale}' takes one operation and has a reason for more");
+            Some(Failure { op, place: "gpu".into(), message })
+        };
+        KERNELS.iter().filter_map(failure).chain(PREPARED.iter().filter_map(stale)).collect()
+    }
+
     /// The table.
     pub(crate) fn table(&self) -> String {
         let mut text = String::from(
             "# Operations\n\n\
              Written by the test harness from what ran (`cargo xtask docs` copies it here).\n\n\
-             - GPU: `kernel`, the operation has a kernel of its own; `composed`, it is made of other\n  \
-             operations; `view`, no element moves; `host`, bytes went through the host.\n\
+             - GPU: `kernel`, one operation ran, a node or a fused run, maybe with views around it;\n  \
+             `composed`, several ran one after the other; `view`, no element moves; `host`, bytes\n  \
+             went through the host. Counted by the device; of several cases the worst counts, but for\n  \
+             those listed below that take another operation first.\n\
              - Gradient: `yes`, checked in float64 against finite differences and in every float\n  \
              dtype on both devices; `zero`, piecewise constant; `none`, asking is an error.\n\
              - Reference: compared with naive loops in float64 that share no code with the kernels.\n\n\
@@ -99,6 +170,16 @@ impl Report {
             for (name, row) in exceptions {
                 for exception in &row.exceptions {
                     let _ = writeln!(text, "- {name}: {exception}");
+                }
+            }
+        }
+        let prepared: Vec<_> =
+            self.rows.iter().filter(|(_, row)| !row.prepared.is_empty()).collect();
+        if !prepared.is_empty() {
+            text.push_str("\n## Kernels that take another operation first\n\n");
+            for (name, row) in prepared {
+                for (case, reason) in &row.prepared {
+                    let _ = writeln!(text, "- {name}, case '{case}': {reason}");
                 }
             }
         }

@@ -7,7 +7,7 @@ mod numbers;
 pub(crate) mod rows;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use numbers::{Integer, Real};
+pub(crate) use numbers::{Integer, Real, as_bfloat16, as_float16};
 
 /// Runs a loop compiled for the best instruction set the processor has. What its method calls must
 /// be inlined into it, or it is compiled for the baseline only. Development builds do not vectorise:

@@ -70,6 +70,26 @@ reals!(exp, exp_nonpositive, expm1, log, log_c, log2, log10, log1p, log1p_c, sqr
     arcsin, arccos, arctan, arcsinh, arccosh, arctanh, erf, erfinv, floor, ceil, round, trunc;
     power, arctan2, logaddexp);
 
+/// Rounded to what `float16` holds, ties to even, without leaving the vector registers.
+#[inline(always)]
+pub(crate) fn as_float16(x: f32) -> f32 {
+    let magnitude = x.abs();
+    let bits = magnitude.to_bits();
+    let normal = f32::from_bits((bits + 0xfff + ((bits >> 13) & 1)) & !0x1fff);
+    let normal = if normal >= 65536.0 { f32::INFINITY } else { normal };
+    // Below the smallest normal number, 2⁻¹⁴, numbers are 2⁻²⁴ apart, as they are above 0.5 here.
+    let rounded = if magnitude < 6.103_515_6e-5 { (magnitude + 0.5) - 0.5 } else { normal };
+    if x.is_nan() { x } else { rounded.copysign(x) }
+}
+
+/// Rounded to what `bfloat16` holds, ties to even.
+#[inline(always)]
+pub(crate) fn as_bfloat16(x: f32) -> f32 {
+    let bits = x.to_bits();
+    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & !0xffff;
+    if x.is_nan() { x } else { f32::from_bits(rounded) }
+}
+
 /// Integers; everything wraps.
 pub(crate) trait Integer: Copy + PartialOrd {
     /// The quotient rounded down; 0 if the divisor is 0.

@@ -38,6 +38,10 @@ fn wz_narrow_bfloat16(value: f32) -> u32 {
     return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
 }
 
+// Rounded to what the type holds.
+fn wz_round_float16(x: f32) -> f32 { return wz_widen_float16(wz_narrow_float16(x), 0u); }
+fn wz_round_bfloat16(x: f32) -> f32 { return wz_widen_bfloat16(wz_narrow_bfloat16(x), 0u); }
+
 fn wz_widen_uint16(word: u32, lane: u32) -> u32 { return (word >> (lane * 16u)) & 0xffffu; }
 fn wz_narrow_uint16(value: u32) -> u32 { return value & 0xffffu; }
 fn wz_widen_int16(word: u32, lane: u32) -> i32 {

@@ -21,11 +21,6 @@ binary_rows! {
         int: |a, b| a ^ b,
         wgsl: { int: "(a ^ b)" },
         vjp: Vjp::Zero }
-    /// Elementwise quotient rounded down: `floor_divide` of integers.
-    pub(crate) integer_quotient { accepts: Integers, output: Same, range: -9.0..9.0,
-        int: |a, b| Integer::floor_divide(a, b),
-        wgsl: { int: "wz_quotient_$T(a, b)" },
-        vjp: Vjp::Zero }
     /// Elementwise `a` shifted to the left by `b` places, modulo the width of the type. Bools count
     /// as `uint8`.
     pub left_shift { accepts: Shift, output: Same, range: 0.0..7.0,

@@ -1,14 +1,19 @@
 //! Elementwise operations: tables of rows. A row says the name, the dtypes, the expression for the
 //! CPU and for the GPU, the derivative and the range its cases draw from; everything else follows.
 
+mod angles;
 mod binary;
 mod c_library;
 mod classify;
+mod clip;
 mod compare;
 mod convert;
 mod integer;
+mod invert;
 mod logic;
+mod nan_to_num;
 mod rounding;
+mod stepped;
 mod ternary;
 #[cfg(test)]
 mod tests;
@@ -17,15 +22,20 @@ mod unary;
 
 use std::ops::Range;
 
+pub use angles::*;
 pub use binary::*;
 pub(crate) use c_library::*;
 pub use classify::*;
+pub use clip::*;
 pub use compare::*;
 pub use convert::*;
 pub use integer::*;
+pub use invert::*;
 pub use logic::*;
+pub use nan_to_num::*;
 pub use rounding::*;
 use smallvec::SmallVec;
+pub use stepped::*;
 pub use ternary::*;
 pub use trigonometry::*;
 pub use unary::*;
@@ -41,18 +51,31 @@ use crate::op::{Case, ElementKernel, Elementwise, Entry, Gradient, Metas, Op, Op
 
 /// One row of the tables.
 pub(crate) struct Row {
+    pub(crate) name: &'static str,
     pub(crate) kernel: &'static ElementKernel,
+    /// The rows for `float16` and `bfloat16`, where their kernels are not those of `float32`.
+    pub(crate) narrow: Option<&'static [Row; 2]>,
     pub(crate) accepts: Accepts,
     pub(crate) output: Output,
     pub(crate) vjp: Vjp,
     /// Cases draw their inputs from here.
     pub(crate) range: Range<f64>,
     pub(crate) arguments: &'static [&'static str],
+    /// Cases other than those every row has.
+    pub(crate) cases: Option<fn() -> Vec<Case>>,
+}
+
+impl Row {
+    /// Whether the first input is a truth value, whatever the dtype of the others.
+    fn conditional(&self) -> bool {
+        self.arguments[0] == "condition"
+    }
 }
 
 /// Gradients of a row's inputs: from the inputs, the output and the output's gradient.
 pub(crate) enum Vjp {
     /// One gradient per input, of the output's shape; the machinery sums over broadcast axes.
+    /// Of fewer gradients the last belongs to the last input: constants come first.
     Rule(fn(inputs: &[Array], output: &Array, gradient: &Array) -> Result<Vec<Array>>),
     /// Piecewise constant.
     Zero,
@@ -92,7 +115,7 @@ impl std::fmt::Debug for Row {
 
 impl Op for Row {
     fn name(&self) -> &'static str {
-        self.kernel.name
+        self.name
     }
 
     fn arguments(&self) -> &'static [&'static str] {
@@ -104,8 +127,7 @@ impl Op for Row {
         let dtype = inputs[inputs.len() - 1].dtype;
         let mut shape = Shape::from_slice(inputs[0].shape());
         for (index, input) in inputs.iter().enumerate() {
-            // The first of three inputs is a condition.
-            let expected = if inputs.len() == 3 && index == 0 { DType::Bool } else { dtype };
+            let expected = if self.conditional() && index == 0 { DType::Bool } else { dtype };
             crate::op::expect_dtype(self, inputs, index, expected)?;
             if index > 0 {
                 shape = broadcast_shapes(self.name(), &shape, input.shape())?;
@@ -223,6 +245,11 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
     let tables = [
         unary::ROWS,
         trigonometry::ROWS,
+        angles::ROWS,
+        clip::ROWS,
+        invert::ROWS,
+        nan_to_num::ROWS,
+        stepped::ROWS,
         rounding::ROWS,
         classify::ROWS,
         binary::ROWS,
@@ -244,6 +271,9 @@ pub(crate) fn entries() -> Vec<Entry> {
 
 /// Cases of a row: its shape alone, broadcast, and across a tile's border.
 fn row_entry(row: &'static Row) -> Entry {
+    if let Some(cases) = row.cases {
+        return Entry { name: row.name, cases: cases() };
+    }
     let shapes: &[&[&[usize]]] = match row.arguments.len() {
         2 => &[&[&[3, 5]], &[&[1025]], &[&[]]],
         3 => &[&[&[3, 5], &[3, 5]], &[&[2, 1, 4], &[3, 1]], &[&[1025], &[]]],
@@ -256,29 +286,35 @@ fn row_entry(row: &'static Row) -> Entry {
         };
         let case = Case::new(format!("{shapes:?}"), shapes, move |inputs| {
             let inputs: Vec<&Array> = inputs.iter().collect();
-            Ok(vec![Array::apply(OpRef::Static(row), &inputs)?])
+            Ok(vec![apply_kernel(row, &inputs)?])
         })
         .range(row.range.clone())
         .dtypes(row.accepts.case_dtypes())
         .gradient(gradient);
-        // The first of three inputs is a condition.
-        if shapes.len() == 3 { case.fixed(0, DType::Bool, 0.0..2.0) } else { case }
+        if row.conditional() { case.fixed(0, DType::Bool, 0.0..2.0) } else { case }
     });
-    Entry { name: row.kernel.name, cases: cases.collect() }
+    Entry { name: row.name, cases: cases.collect() }
 }
 
-/// Applies a unary row.
-pub(crate) fn apply_unary(row: &'static Row, x: Arg) -> Result<Array> {
-    let [x] = resolve(row.kernel.name, [x])?;
-    let x = astype(&x, row.accepts.convert(x.dtype()))?;
-    Array::apply(OpRef::Static(row), &[&x])
+/// Applies a row to inputs that have the dtype it takes.
+pub(crate) fn apply_kernel(row: &'static Row, inputs: &[&Array]) -> Result<Array> {
+    let row = match (row.narrow, inputs.last().map(|input| input.dtype())) {
+        (Some([row, _]), Some(DType::F16)) | (Some([_, row]), Some(DType::BF16)) => row,
+        _ => row,
+    };
+    Array::apply(OpRef::Static(row), inputs)
 }
 
-/// Applies a binary row: weak scalars resolved, dtypes promoted.
-pub(crate) fn apply_binary(row: &'static Row, a: Arg, b: Arg) -> Result<Array> {
-    let [a, b] = resolve(row.kernel.name, [a, b])?;
-    let dtype = row.accepts.convert(DType::promote(a.dtype(), b.dtype()));
-    Array::apply(OpRef::Static(row), &[&astype(&a, dtype)?, &astype(&b, dtype)?])
+/// Applies a row: weak scalars resolved, dtypes promoted.
+pub(crate) fn apply_row<const N: usize>(row: &'static Row, arguments: [Arg; N]) -> Result<Array> {
+    let inputs = resolve(row.name, arguments)?;
+    let dtype = inputs.iter().map(Array::dtype).reduce(DType::promote).unwrap_or(DType::F32);
+    let dtype = row.accepts.convert(dtype);
+    let mut converted: SmallVec<[Array; 4]> = SmallVec::new();
+    for input in &inputs {
+        converted.push(astype(input, dtype)?);
+    }
+    apply_kernel(row, &converted.iter().collect::<SmallVec<[&Array; 4]>>())
 }
 
 /// Turns weak scalars into arrays of the dtype they take beside the other arguments. An integer that
@@ -358,7 +394,7 @@ macro_rules! unary_rows {
                     "# Ok::<(), wootz::Error>(())\n```")]
             )?
             $vis fn $name(x: impl Into<$crate::array::Arg>) -> $crate::error::Result<$crate::array::Array> {
-                $crate::ops::elementwise::apply_unary(&ROWS[Index::$name as usize], x.into())
+                $crate::ops::elementwise::apply_row(&ROWS[Index::$name as usize], [x.into()])
             }
         )*
         impl $crate::array::Array {
@@ -402,7 +438,7 @@ macro_rules! binary_rows {
                 a: impl Into<$crate::array::Arg>,
                 b: impl Into<$crate::array::Arg>,
             ) -> $crate::error::Result<$crate::array::Array> {
-                $crate::ops::elementwise::apply_binary(&ROWS[Index::$name as usize], a.into(), b.into())
+                $crate::ops::elementwise::apply_row(&ROWS[Index::$name as usize], [a.into(), b.into()])
             }
         )*
         impl $crate::array::Array {
@@ -429,12 +465,13 @@ pub(crate) use binary_rows;
 macro_rules! table {
     ($arguments:expr; $(
         $name:ident { $accepts:ident, $output:ident, $range:expr, $float:tt, $int:tt,
-            { $($class:ident : $wgsl:literal),* }, $vjp:expr }
+            { $($class:ident : $wgsl:literal),* }, $vjp:expr $(, $cases:expr)? }
     )*) => {
         /// The rows of this table.
         pub(crate) static ROWS: &[$crate::ops::elementwise::Row] = &[
             $(
                 $crate::ops::elementwise::Row {
+                    name: stringify!($name),
                     kernel: &$crate::op::ElementKernel {
                         name: stringify!($name),
                         cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output, $float, $int),
@@ -453,12 +490,25 @@ macro_rules! table {
                     vjp: $vjp,
                     range: $range,
                     arguments: &$arguments,
+                    narrow: None,
+                    cases: $crate::ops::elementwise::own_cases!($($cases)?),
                 },
             )*
         ];
     };
 }
 pub(crate) use table;
+
+/// A row's own cases, if it has any.
+macro_rules! own_cases {
+    () => {
+        None
+    };
+    ($cases:expr) => {
+        Some($cases)
+    };
+}
+pub(crate) use own_cases;
 
 /// Names for the places of a table's rows, distinct from the functions of the same names.
 macro_rules! index_of {
@@ -528,7 +578,7 @@ macro_rules! tile_fn {
 }
 pub(crate) use tile_fn;
 
-/// A vectorised loop over tiles with one or two arguments.
+/// A vectorised loop over tiles.
 macro_rules! tile_loop {
     ($type:ty, Same, $($argument:ident),+ => $body:expr) => {
         $crate::ops::elementwise::tile_loop!(@loop $type, $type, ($($argument),+), $body)
@@ -547,6 +597,7 @@ macro_rules! tile_loop {
             return;
         }
     };
+    (@constant ($($argument:ident),+), $out:ident, $body:expr) => {};
     (@loop $type:ty, $out:ty, ($($argument:ident),+), $body:expr) => {
         |args: &[&[u8]], out: &mut [u8]| {
             // A struct and not a closure: only its method is sure to be inlined and vectorised.

@@ -17,7 +17,7 @@ unary_rows! {
         int: |x| x,
         wgsl: { float: "floor(a)", int: "a" },
         vjp: Vjp::Zero }
-    /// Elementwise nearest integer, ties to even: `round` without decimals.
+    /// Elementwise nearest integer, ties to even: [`round`](crate::round) without decimals.
     pub(crate) rint { accepts: Any, output: Same, range: -3.0..3.0,
         float: |x| Real::round(x),
         int: |x| x,

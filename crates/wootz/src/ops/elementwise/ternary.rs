@@ -2,11 +2,11 @@
 
 use bytemuck::Pod;
 
-use super::{Accepts, Output, Row, Vjp, astype, resolve};
+use super::{Accepts, Output, Row, Vjp, apply_kernel, astype, resolve};
 use crate::array::{Arg, Array, Class, DType};
 use crate::cpu::simd::dispatch;
 use crate::error::Result;
-use crate::op::{BLOCK, ElementKernel, OpRef, block};
+use crate::op::{BLOCK, ElementKernel, block};
 
 /// Elementwise `a` where the condition is true (not zero), else `b`.
 ///
@@ -19,22 +19,23 @@ use crate::op::{BLOCK, ElementKernel, OpRef, block};
 #[doc(alias = "where")]
 pub fn where_(condition: impl Into<Arg>, a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Array> {
     let condition = condition.into();
-    let [a, b] = resolve(ROWS[0].kernel.name, [a.into(), b.into()])?;
+    let [a, b] = resolve(ROWS[0].name, [a.into(), b.into()])?;
     let [condition] = match condition {
         // A bare truth value goes where the arrays are.
         Arg::Scalar(value) => {
             let beside = if a.rank() >= b.rank() { &a } else { &b };
             [super::constant(value, DType::Bool, beside.device())?]
         }
-        array => resolve(ROWS[0].kernel.name, [array])?,
+        array => resolve(ROWS[0].name, [array])?,
     };
     let dtype = DType::promote(a.dtype(), b.dtype());
     let condition = astype(&condition, DType::Bool)?;
-    Array::apply(OpRef::Static(&ROWS[0]), &[&condition, &astype(&a, dtype)?, &astype(&b, dtype)?])
+    apply_kernel(&ROWS[0], &[&condition, &astype(&a, dtype)?, &astype(&b, dtype)?])
 }
 
 /// The rows of this table.
 pub(crate) static ROWS: &[Row] = &[Row {
+    name: "where",
     kernel: &ElementKernel {
         name: "where",
         // Only the width matters.
@@ -52,6 +53,8 @@ pub(crate) static ROWS: &[Row] = &[Row {
     vjp: Vjp::Rule(|x, _, g| Ok(vec![where_(&x[0], g, 0)?, where_(&x[0], 0, g)?])),
     range: -3.0..3.0,
     arguments: &["condition", "a", "b", "output"],
+    narrow: None,
+    cases: None,
 }];
 
 fn choose<T: Pod>(args: &[&[u8]], out: &mut [u8]) {

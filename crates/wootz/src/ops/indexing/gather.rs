@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::offsets::{check_index_dtype, offsets, window_offsets};
+use super::offsets::{Picks, Rules, check_index_dtype, places};
 use super::raw::{self, Walk};
 use super::scatter::{self, Reduce};
 use crate::array::{Arg, Array, DType, Meta, Scalar, Shape, normalize_axis};
@@ -10,7 +10,7 @@ use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
-use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_inputs};
+use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous};
 use crate::ops::{add, broadcast_to, reshape, zeros_like};
 
 /// Cases of the reading operations.
@@ -39,6 +39,10 @@ pub(super) fn entries() -> Vec<Entry> {
             cases: vec![
                 case("windows", &[&[6, 5, 4], &[3, 1], &[2]], 4, DType::U32, |x| {
                     gather(&x[0], &[&x[1], &x[2]], &[0, 2], &[2, 5, 1])
+                })
+                .fixed(2, DType::I32, 0.0..4.0),
+                case("elements of rows", &[&[6, 5, 4], &[3, 1], &[2]], 6, DType::U32, |x| {
+                    gather(&x[0], &[&x[1], &x[2]], &[0, 2], &[1, 5, 1])
                 })
                 .fixed(2, DType::I32, 0.0..4.0),
             ],
@@ -129,19 +133,19 @@ pub fn slice_dynamic(
     axes: &[i64],
     slice_size: &[usize],
 ) -> Result<Array> {
-    let offset = start_offset("slice", x, start_indices, axes, slice_size)?;
+    let start = start("slice", x, start_indices, axes, slice_size)?;
     let window = Window::new(slice_size.into(), (0..x.rank()).collect(), 0);
-    apply("slice", x, &offset, window)
+    apply("slice", x, &start, window)
 }
 
 /// The place of a window whose starts along `axes` are in an array.
-pub(super) fn start_offset(
+pub(super) fn start(
     op: &'static str,
     x: &Array,
     start_indices: &Array,
     axes: &[i64],
     sizes: &[usize],
-) -> Result<Array> {
+) -> Result<Picks> {
     let axes = distinct_axes(op, axes, x.rank())?;
     if start_indices.rank() > 1 || start_indices.size() != axes.len() {
         let expected = format!("[{}], one start for each axis", axes.len());
@@ -154,26 +158,12 @@ pub(super) fn start_offset(
     }
     let starts = reshape(start_indices, &[axes.len()])?;
     let strides = crate::array::Layout::contiguous(x.shape()).strides;
-    let mut offset: Option<Array> = None;
+    let mut picks = Picks::default();
     for (number, &axis) in axes.iter().enumerate() {
         let start = reshape(&crate::ops::slice(&starts, &[number], &[number + 1], &[1])?, &[])?;
-        let lengths = (x.shape()[axis], sizes[axis]);
-        let next = window_offsets(op, &start, lengths, strides[axis] as usize, x.size())?;
-        offset = Some(match offset {
-            Some(offset) => add(&offset, &next)?,
-            None => next,
-        });
+        picks.push_start(op, &start, (x.shape()[axis], sizes[axis]), strides[axis] as usize)?;
     }
-    match offset {
-        Some(offset) => Ok(offset),
-        None => first_offset(x),
-    }
-}
-
-/// The offset of the first element.
-pub(super) fn first_offset(x: &Array) -> Result<Array> {
-    let dtype = if x.size() as u64 > u32::MAX as u64 { DType::U64 } else { DType::U32 };
-    crate::ops::constant(Scalar::Int(0), dtype, x.device())
+    Ok(picks)
 }
 
 /// The axes counted from the front; each at most once.
@@ -238,7 +228,7 @@ pub(super) fn expand_windows(
             steps_shape[0] = sizes[axis];
             behind -= 1;
             let steps = Array::from_slice_on(&steps, &steps_shape, x.device())?;
-            let start = offsets(op, &index, x.shape()[axis], 1, x.size())?;
+            let start = places(op, &index, x.shape()[axis])?;
             index = add(&start, crate::ops::astype(&steps, start.dtype())?)?;
         }
         items.push((axis, index));
@@ -278,39 +268,33 @@ pub(super) fn gather_axes(
     items: &[(usize, &Array)],
     before: usize,
 ) -> Result<Array> {
-    let (offsets, window) = offsets_of(op, x, items, before)?;
-    apply(op, x, &offsets, window)
+    let (picks, window) = picks_of(op, x, items, before)?;
+    apply(op, x, &picks, window)
 }
 
-/// Offsets of the picked windows, and what a window is.
-pub(super) fn offsets_of(
+/// Where the picked windows are, and what a window is.
+pub(super) fn picks_of(
     op: &'static str,
     x: &Array,
     items: &[(usize, &Array)],
     before: usize,
-) -> Result<(Array, Window)> {
+) -> Result<(Picks, Window)> {
     let strides = crate::array::Layout::contiguous(x.shape()).strides;
-    let mut sum: Option<Array> = None;
+    let mut picks = Picks::default();
     for (axis, index) in items {
-        let next = offsets(op, index, x.shape()[*axis], strides[*axis] as usize, x.size())?;
-        sum = Some(match sum {
-            Some(sum) => add(&sum, &next)?,
-            None => next,
-        });
+        picks.push(op, index, x.shape()[*axis], strides[*axis] as usize)?;
     }
     let picked = |axis: &usize| items.iter().any(|item| item.0 == *axis);
     let kept: SmallVec<[usize; 4]> = (0..x.rank()).filter(|axis| !picked(axis)).collect();
     let sizes = (0..x.rank()).map(|axis| if picked(&axis) { 1 } else { x.shape()[axis] }).collect();
-    let sum = match sum {
-        Some(sum) => sum,
-        None => first_offset(x)?,
-    };
-    Ok((sum, Window { sizes, kept, before }))
+    Ok((picks, Window { sizes, kept, before }))
 }
 
-/// Gathers at offsets that are known to be in range.
-pub(super) fn apply(op: &'static str, x: &Array, offsets: &Array, window: Window) -> Result<Array> {
-    Array::apply(Gather { op, window }, &[&x.contiguous()?, &offsets.contiguous()?])
+/// Gathers windows.
+pub(super) fn apply(op: &'static str, x: &Array, picks: &Picks, window: Window) -> Result<Array> {
+    let (x, indices) = (x.contiguous()?, picks.inputs()?);
+    let inputs: SmallVec<[&Array; 4]> = std::iter::once(&x).chain(&indices).collect();
+    Array::apply(Gather { op, window, rules: picks.rules().clone() }, &inputs)
 }
 
 /// What lies at each offset: a block of some elements along each axis.
@@ -362,6 +346,7 @@ impl Window {
 struct Gather {
     op: &'static str,
     window: Window,
+    rules: Rules,
 }
 
 impl Op for Gather {
@@ -370,20 +355,26 @@ impl Op for Gather {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        &["x", "indices", "output"]
+        self.rules.arguments(
+            &["x", "indices", "indices", "indices", "indices", "indices", "indices"],
+            &["x", "start_indices", "start_indices", "start_indices", "start_indices"],
+        )
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        expect_inputs(self, inputs, 2)?;
+        self.rules.expect(self, inputs, 1)?;
         expect_contiguous(self, inputs, 0)?;
-        expect_contiguous(self, inputs, 1)?;
-        let shape = self.window.gathered(inputs[1].shape());
+        let shape = self.window.gathered(self.rules.shape());
         Ok(Metas::from_elem(Meta::new(self.op, &shape, inputs[0].dtype)?, 1))
+    }
+
+    fn scratch(&self, _: &[&Meta], gpu: bool) -> usize {
+        self.rules.scratch(gpu)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         let (before, after) = self.window.walks(call.meta(0).shape());
-        let offsets = scatter::offsets_on_cpu(call)?;
+        let offsets = self.rules.on_cpu(self, call, 1)?;
         macro_rules! body {
             ($type:ty) => {{
                 let x = call.input::<$type>(0)?;
@@ -396,33 +387,34 @@ impl Op for Gather {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        let (x, offsets, output) = (call.meta(0), call.meta(1), call.output_meta(0));
+        self.rules.on_gpu(call, 1, Bind::Scratch)?;
+        let (x, output) = (call.meta(0), call.output_meta(0));
         let (before, after) = self.window.walks(x.shape());
         let size = x.dtype.size();
         let mut words = raw::Words::default();
         words.push("n", output.size());
         words.push("x_offset", x.layout.offset);
-        words.push("offsets_offset", offsets.layout.offset);
-        words.push("count", offsets.size());
+        words.push("count", self.rules.count());
         words.push("run", after.len());
         words.walk("before", &before);
         words.walk("after", &after);
+        let inputs = call.input_metas().count();
         let source = || {
             format!(
                 "{}{}{}{}{}{}{}",
                 packed::PACKING,
                 words.text(),
                 raw::reader("x", 0, size),
-                raw::reader("offsets", 1, 4),
-                raw::word_output("out", 2, size),
+                raw::word_output("out", 1, size),
+                self.rules.reader(2),
                 include_str!("gather.wgsl"),
                 raw::each_word(size, false, "x(source(i))"),
             )
         };
         call.launch(&Kernel {
-            variant: format!("gather {size}{}", words.key()),
+            variant: format!("gather {size}{} {}", words.key(), inputs),
             source: &source,
-            bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
+            bindings: &self.rules.bind(&[Bind::Input(0), Bind::Output(0)]),
             params: &words.words,
             groups: raw::threads_grid(output.size().div_ceil((4 / size).max(1))),
         })
@@ -434,11 +426,13 @@ impl Op for Gather {
         _: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
+        let mut gradients = vec![None; inputs.len()];
+        let Some(gradient) = &cotangents[0] else { return Ok(gradients) };
         let zeros = zeros_like(&inputs[0])?;
-        let window = self.window.clone();
-        let dx = scatter::apply(self.op, &zeros, &inputs[1], gradient, window, Reduce::Add)?;
-        Ok(vec![Some(dx), None])
+        let (window, picks) = (self.window.clone(), Picks::again(&inputs[1..], &self.rules));
+        let dx = scatter::apply(self.op, &zeros, &picks, gradient, window, Reduce::Add)?;
+        gradients[0] = Some(dx);
+        Ok(gradients)
     }
 }
 

@@ -1,12 +1,15 @@
 //! Indices as offsets: checked against the length of their axis, negative ones counted from its
 //! end, and multiplied with its stride. Kernels that use offsets need no checks of their own.
 
-use crate::array::{Array, DType, Meta};
-use crate::cpu::{CpuCall, threads};
+use smallvec::SmallVec;
+
+use super::raw::Walk;
+use crate::array::{Array, DType, Meta, Shape, broadcast_shapes};
+use crate::cpu::{CpuCall, Strided, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
-use crate::op::{Metas, Op, expect_contiguous, expect_inputs};
+use crate::op::{Metas, Op, expect_inputs, expect_shape};
 
 /// Calls a macro with the Rust type of an index dtype.
 macro_rules! by_index {
@@ -25,35 +28,251 @@ macro_rules! by_index {
 }
 pub(super) use by_index;
 
-/// The offsets of `indices` along an axis of `length` elements that lie `stride` apart in an array
-/// of `size` elements; `op` is named in errors.
-pub(super) fn offsets(
-    op: &'static str,
-    indices: &Array,
-    length: usize,
-    stride: usize,
-    size: usize,
-) -> Result<Array> {
-    check_index_dtype(op, "indices", indices.dtype())?;
-    let wide = size as u64 > u32::MAX as u64;
-    let op = Offsets { op, length, stride, wrap: true, wide };
-    op.check_length(indices)?;
-    Array::apply(op, &[&indices.contiguous()?])
+/// The places of `indices` along an axis of `length` elements, counted from its front; `op` is
+/// named in errors.
+pub(super) fn places(op: &'static str, indices: &Array, length: usize) -> Result<Array> {
+    let mut picks = Picks::default();
+    picks.push(op, indices, length, 1)?;
+    let [indices] = &picks.inputs()?[..] else { return Ok(indices.clone()) };
+    Array::apply(Places { op, rules: picks.rules }, &[indices])
 }
 
-/// As [`offsets`], for the start of a window of `count` elements, which must fit and does not count
-/// from the end.
-pub(super) fn window_offsets(
-    op: &'static str,
-    start: &Array,
-    (length, count): (usize, usize),
+/// Where windows start: indices along some axes, in arrays that broadcast together.
+#[derive(Clone, Default)]
+pub(super) struct Picks {
+    arrays: SmallVec<[Array; 2]>,
+    rules: Rules,
+}
+
+/// What the arrays of [`Picks`] mean; operations have them as their last inputs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rules {
+    axes: SmallVec<[Rule; 2]>,
+    shape: Shape,
+}
+
+/// What indices along one axis mean.
+#[derive(Clone, Copy, Debug)]
+struct Rule {
+    /// Indices are below this.
+    length: usize,
+    /// How far apart neighbours are.
     stride: usize,
-    size: usize,
-) -> Result<Array> {
-    check_index_dtype(op, "start_indices", start.dtype())?;
-    let wide = size as u64 > u32::MAX as u64;
-    let op = Offsets { op, length: length + 1 - count, stride, wrap: false, wide };
-    Array::apply(op, &[&start.contiguous()?])
+    /// Whether negative indices count from the end.
+    wrap: bool,
+}
+
+impl Picks {
+    /// Adds `indices` along an axis of `length` elements that lie `stride` apart.
+    pub(super) fn push(
+        &mut self,
+        op: &'static str,
+        indices: &Array,
+        length: usize,
+        stride: usize,
+    ) -> Result<()> {
+        check_index_dtype(op, "indices", indices.dtype())?;
+        // Any index into an axis without elements is wrong; on a GPU it could not even be clamped.
+        if length == 0 && indices.size() > 0 {
+            let expected = "no indices into an axis of length 0";
+            let got = format!("{} of them", indices.size());
+            return Err(Error::argument(op, "indices", expected, got));
+        }
+        self.add(op, indices, Rule { length, stride, wrap: true })
+    }
+
+    /// Adds the start of a window of `count` elements, which must fit and does not count from the
+    /// end.
+    pub(super) fn push_start(
+        &mut self,
+        op: &'static str,
+        start: &Array,
+        (length, count): (usize, usize),
+        stride: usize,
+    ) -> Result<()> {
+        check_index_dtype(op, "start_indices", start.dtype())?;
+        self.add(op, start, Rule { length: length + 1 - count, stride, wrap: false })
+    }
+
+    fn add(&mut self, op: &'static str, indices: &Array, rule: Rule) -> Result<()> {
+        self.rules.shape = broadcast_shapes(op, &self.rules.shape, indices.shape())?;
+        self.rules.axes.push(rule);
+        self.arrays.push(indices.clone());
+        Ok(())
+    }
+
+    /// What an operation with these inputs and rules picks.
+    pub(super) fn again(inputs: &[Array], rules: &Rules) -> Picks {
+        Picks { arrays: inputs.into(), rules: rules.clone() }
+    }
+
+    /// The inputs of an operation that picks, all of the common shape.
+    pub(super) fn inputs(&self) -> Result<SmallVec<[Array; 2]>> {
+        let mut inputs = SmallVec::new();
+        for array in &self.arrays {
+            let array = crate::ops::broadcast_to(array, &self.rules.shape)?;
+            let few = array.rank() <= MAX_RANK;
+            inputs.push(if few { array } else { array.contiguous()? });
+        }
+        Ok(inputs)
+    }
+
+    pub(super) fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// The common shape of the indices.
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.rules.shape
+    }
+}
+
+/// Axes that fit a kernel's parameters, whether they can be merged or not.
+const MAX_RANK: usize = 12;
+
+impl Rules {
+    /// The common shape of the indices.
+    pub(super) fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// How many windows are picked.
+    pub(super) fn count(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Checks an operation's inputs from `first` on.
+    pub(super) fn expect(&self, op: &dyn Op, inputs: &[&Meta], first: usize) -> Result<()> {
+        expect_inputs(op, inputs, first + self.axes.len())?;
+        (first..inputs.len()).try_for_each(|input| expect_shape(op, inputs, input, &self.shape))
+    }
+
+    /// The names of an operation's arguments, by what its indices are.
+    pub(super) fn arguments(
+        &self,
+        indices: &'static [&'static str],
+        starts: &'static [&'static str],
+    ) -> &'static [&'static str] {
+        if self.axes.iter().all(|rule| rule.wrap) { indices } else { starts }
+    }
+
+    /// Bytes that offsets take on a GPU.
+    pub(super) fn scratch(&self, gpu: bool) -> usize {
+        if gpu && !self.axes.is_empty() { self.count() * size_of::<u32>() } else { 0 }
+    }
+
+    /// The offsets that the inputs from `first` on tell, all of them in range.
+    pub(super) fn on_cpu(
+        &self,
+        op: &dyn Op,
+        call: &CpuCall<'_>,
+        first: usize,
+    ) -> Result<Vec<usize>> {
+        let mut offsets = vec![0; self.count()];
+        for (input, &rule) in (first..).zip(&self.axes) {
+            macro_rules! body {
+                ($index:ty) => {
+                    add_offsets(op, input, call.strided::<$index>(input)?, rule, &mut offsets)?
+                };
+            }
+            by_index!(call.meta(input).dtype, body);
+        }
+        Ok(offsets)
+    }
+
+    /// Records the kernels that write the offsets, as `u32`, to `target`.
+    #[cfg(feature = "gpu")]
+    pub(super) fn on_gpu(
+        &self,
+        call: &mut GpuCall<'_>,
+        first: usize,
+        target: Bind<'_>,
+    ) -> Result<()> {
+        use super::raw;
+        for (number, rule) in self.axes.iter().enumerate() {
+            let indices = call.meta(first + number);
+            let layout = &indices.layout;
+            let mut words = raw::Words::default();
+            words.push("n", indices.size());
+            words.push("offset", layout.offset);
+            words.push("length", rule.length);
+            words.push("stride", rule.stride);
+            words.push("site", call.status_site(first + number, rule.length) as usize);
+            words.walk("at", &Walk::new(layout.shape.clone(), layout.strides.clone()));
+            // The offsets of several axes add up.
+            let sum = if number == 0 { "" } else { "out_data[id] + " };
+            let source = || {
+                format!(
+                    "{}{}{}{}{}{}{}{}",
+                    packed::PACKING,
+                    words.text(),
+                    packed::reader("indices", 0, indices.dtype),
+                    raw::word_output("out", 1, 4),
+                    raw::status(2),
+                    place_function(indices.dtype, rule.wrap),
+                    raw::MAIN,
+                    include_str!("offsets.wgsl").replace("SUM", sum),
+                )
+            };
+            call.launch_with_status(&Kernel {
+                variant: format!(
+                    "offsets {} {} {}{}",
+                    indices.dtype,
+                    rule.wrap,
+                    number > 0,
+                    words.key()
+                ),
+                source: &source,
+                bindings: &[Bind::Input(first + number), target],
+                params: &words.words,
+                groups: raw::threads_grid(indices.size()),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// WGSL that declares `offsets(i)` for offsets in scratch memory, bound at `binding` if there
+    /// are any; one window without index starts at the first element.
+    #[cfg(feature = "gpu")]
+    pub(super) fn reader(&self, binding: usize) -> String {
+        match self.axes.is_empty() {
+            true => "fn offsets(i: u32) -> u32 { return 0u; }\n".into(),
+            false => format!(
+                "{}fn offsets(i: u32) -> u32 {{ return offsets_data[i]; }}\n",
+                super::raw::word_output("offsets", binding, 4)
+            ),
+        }
+    }
+
+    /// The memory that [`reader`](Self::reader) declares, behind the others of a kernel.
+    #[cfg(feature = "gpu")]
+    pub(super) fn bind<'a>(&self, bindings: &[Bind<'a>]) -> SmallVec<[Bind<'a>; 4]> {
+        let scratch = (!self.axes.is_empty()).then_some(Bind::Scratch);
+        bindings.iter().copied().chain(scratch).collect()
+    }
+}
+
+/// Adds the offsets of indices along one axis, if all of them are in range.
+fn add_offsets<I: Index + Send>(
+    op: &dyn Op,
+    argument: usize,
+    indices: Strided<'_, I>,
+    rule: Rule,
+    offsets: &mut [usize],
+) -> Result<()> {
+    const CHUNK: usize = 16 * 1024;
+    let layout = &indices.meta.layout;
+    let walk = Walk::new(layout.shape.clone(), layout.strides.clone());
+    let index = |n: usize| indices.data[(layout.offset as isize + walk.place(n)) as usize];
+    for n in 0..offsets.len() {
+        check(op, argument, &[index(n)], rule.length, rule.wrap)?;
+    }
+    threads::chunks_mut(offsets, CHUNK, |chunk, offsets| {
+        for (n, offset) in (chunk * CHUNK..).zip(offsets) {
+            *offset += place(index(n), rule.length) * rule.stride;
+        }
+    });
+    Ok(())
 }
 
 /// Indices are integers; a mask of truth values has no fixed number of results.
@@ -68,101 +287,44 @@ pub(super) fn check_index_dtype(op: &'static str, argument: &str, dtype: DType) 
     }
 }
 
+/// Indices counted from the front.
 #[derive(Debug)]
-struct Offsets {
+struct Places {
     op: &'static str,
-    length: usize,
-    stride: usize,
-    /// Whether negative indices count from the end.
-    wrap: bool,
-    /// Whether offsets need more than 32 bits.
-    wide: bool,
+    rules: Rules,
 }
 
-impl Offsets {
-    /// Any index into an axis without elements is wrong; on a GPU it could not even be clamped.
-    fn check_length(&self, indices: &Array) -> Result<()> {
-        if self.length == 0 && indices.size() > 0 {
-            let expected = "no indices into an axis of length 0";
-            let got = format!("{} of them", indices.size());
-            return Err(Error::argument(self.op, "indices", expected, got));
-        }
-        Ok(())
-    }
-}
-
-impl Op for Offsets {
+impl Op for Places {
     fn name(&self) -> &'static str {
         self.op
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        if self.wrap { &["indices", "offsets"] } else { &["start_indices", "offsets"] }
+        &["indices", "places"]
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        expect_inputs(self, inputs, 1)?;
-        expect_contiguous(self, inputs, 0)?;
-        let dtype = if self.wide { DType::U64 } else { DType::U32 };
+        self.rules.expect(self, inputs, 0)?;
+        let wide = self.rules.axes.iter().any(|rule| rule.length as u64 > u32::MAX as u64);
+        let dtype = if wide { DType::U64 } else { DType::U32 };
         Ok(Metas::from_elem(Meta::new(self.op, inputs[0].shape(), dtype)?, 1))
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        const CHUNK: usize = 16 * 1024;
-        macro_rules! body {
-            ($index:ty) => {{
-                let indices = call.input::<$index>(0)?;
-                check(self, 0, indices, self.length, self.wrap)?;
-                let place = |index: $index| place(index, self.length) * self.stride;
-                if self.wide {
-                    threads::chunks_mut(call.output::<u64>(0)?, CHUNK, |chunk, out| {
-                        for (out, &index) in out.iter_mut().zip(&indices[chunk * CHUNK..]) {
-                            *out = place(index) as u64;
-                        }
-                    });
-                } else {
-                    threads::chunks_mut(call.output::<u32>(0)?, CHUNK, |chunk, out| {
-                        for (out, &index) in out.iter_mut().zip(&indices[chunk * CHUNK..]) {
-                            *out = place(index) as u32;
-                        }
-                    });
-                }
-            }};
+        let places = self.rules.on_cpu(self, call, 0)?;
+        if call.output_meta(0).dtype == DType::U64 {
+            let out = call.output::<u64>(0)?.iter_mut();
+            out.zip(places).for_each(|(out, place)| *out = place as u64);
+        } else {
+            let out = call.output::<u32>(0)?.iter_mut();
+            out.zip(places).for_each(|(out, place)| *out = place as u32);
         }
-        by_index!(call.meta(0).dtype, body);
         Ok(())
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        use super::raw;
-        let indices = call.meta(0);
-        let mut words = raw::Words::default();
-        words.push("n", indices.size());
-        words.push("offset", indices.layout.offset);
-        words.push("length", self.length);
-        words.push("stride", self.stride);
-        words.push("site", call.status_site(0, self.length) as usize);
-        let source = || {
-            format!(
-                "{}{}{}{}{}{}{}{}",
-                packed::PACKING,
-                words.text(),
-                packed::reader("indices", 0, indices.dtype),
-                raw::word_output("out", 1, 4),
-                raw::status(2),
-                place_function(indices.dtype, self.wrap),
-                raw::MAIN,
-                include_str!("offsets.wgsl"),
-            )
-        };
-        call.launch_with_status(&Kernel {
-            variant: format!("offsets {} {}", indices.dtype, self.wrap),
-            source: &source,
-            bindings: &[Bind::Input(0), Bind::Output(0)],
-            params: &words.words,
-            groups: raw::threads_grid(indices.size()),
-        })
+        self.rules.on_gpu(call, 0, Bind::Output(0))
     }
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {

@@ -5,7 +5,10 @@
 //! the same from run to run. On a GPU one thread walks all indices for each element of a window:
 //! wide windows (rows of an embedding) run in parallel, scattering single elements does not.
 
+use smallvec::SmallVec;
+
 use super::gather::{self, Window, broadcast_argument};
+use super::offsets::{Picks, Rules};
 use super::raw::{self, Walk};
 use crate::array::{Array, DType, Meta};
 use crate::cpu::tile::Storage;
@@ -14,8 +17,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
 use crate::op::{
-    Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_inputs,
-    expect_shape,
+    Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_shape,
 };
 use crate::ops::{astype, divide, equal, multiply, reshape, zeros_like};
 
@@ -120,12 +122,12 @@ pub fn scatter(
         return Err(Error::argument("scatter", "indices", expected, indices.len()));
     }
     let items: Vec<(usize, &Array)> = axes.iter().copied().zip(indices.iter().copied()).collect();
-    let (offsets, window) = gather::offsets_of("scatter", x, &items, 0)?;
-    let mut shape = offsets.shape().to_vec();
+    let (picks, window) = gather::picks_of("scatter", x, &items, 0)?;
+    let mut shape = picks.shape().to_vec();
     shape.extend((0..x.rank()).map(|axis| if axes.contains(&axis) { 1 } else { x.shape()[axis] }));
     let updates = broadcast_argument("scatter", "updates", &astype(updates, x.dtype())?, &shape)?;
-    let updates = reshape(&updates, &window.gathered(offsets.shape()))?;
-    apply("scatter", x, &offsets, &updates, window, reduce)
+    let updates = reshape(&updates, &window.gathered(picks.shape()))?;
+    apply("scatter", x, &picks, &updates, window, reduce)
 }
 
 /// A copy of `x` with `update` written where the array `start_indices` says, with one start for
@@ -153,21 +155,21 @@ pub fn slice_update_dynamic(
         *length = size;
     }
     let update = broadcast_argument("slice_update", "update", &update, &shape)?;
-    let offset = gather::start_offset("slice_update", x, start_indices, axes, &shape)?;
+    let start = gather::start("slice_update", x, start_indices, axes, &shape)?;
     if update.size() == 0 {
         return Ok(x.clone());
     }
     let update = astype(&update, x.dtype())?;
     let window = Window::new(shape.into(), (0..x.rank()).collect(), 0);
-    apply("slice_update", x, &offset, &update, window, Reduce::Set)
+    apply("slice_update", x, &start, &update, window, Reduce::Set)
 }
 
-/// Scatters at offsets that are known to be in range. Windows are whole along the axes they have,
-/// or there is only one, so that no element belongs to two of them.
+/// Scatters into windows. They are whole along the axes they have, or there is only one, so that
+/// no element belongs to two of them.
 pub(super) fn apply(
     op: &'static str,
     x: &Array,
-    offsets: &Array,
+    picks: &Picks,
     updates: &Array,
     window: Window,
     reduce: Reduce,
@@ -175,16 +177,18 @@ pub(super) fn apply(
     if updates.size() == 0 {
         return Ok(x.clone());
     }
-    let inputs = [&x.contiguous()?, &offsets.contiguous()?, &updates.contiguous()?];
-    Array::apply(Scatter { op, window, reduce }, &inputs)
+    let (x, updates, indices) = (x.contiguous()?, updates.contiguous()?, picks.inputs()?);
+    let inputs: SmallVec<[&Array; 4]> = [&x, &updates].into_iter().chain(&indices).collect();
+    Array::apply(Scatter { op, window, reduce, rules: picks.rules().clone() }, &inputs)
 }
 
-/// Combines updates into windows at offsets.
+/// Combines updates into windows; the indices come last.
 #[derive(Debug)]
 struct Scatter {
     op: &'static str,
     window: Window,
     reduce: Reduce,
+    rules: Rules,
 }
 
 impl Op for Scatter {
@@ -193,15 +197,22 @@ impl Op for Scatter {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        &["x", "indices", "updates", "output"]
+        self.rules.arguments(
+            &["x", "updates", "indices", "indices", "indices", "indices", "indices", "indices"],
+            &["x", "update", "start_indices", "start_indices", "start_indices", "start_indices"],
+        )
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        expect_inputs(self, inputs, 3)?;
-        (0..3).try_for_each(|input| expect_contiguous(self, inputs, input))?;
-        expect_dtype(self, inputs, 2, inputs[0].dtype)?;
-        expect_shape(self, inputs, 2, &self.window.gathered(inputs[1].shape()))?;
+        self.rules.expect(self, inputs, 2)?;
+        (0..2).try_for_each(|input| expect_contiguous(self, inputs, input))?;
+        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        expect_shape(self, inputs, 1, &self.window.gathered(self.rules.shape()))?;
         Ok(Metas::from_elem(Meta::new(self.op, inputs[0].shape(), inputs[0].dtype)?, 1))
+    }
+
+    fn scratch(&self, _: &[&Meta], gpu: bool) -> usize {
+        self.rules.scratch(gpu)
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
@@ -209,20 +220,20 @@ impl Op for Scatter {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let offsets = self.rules.on_cpu(self, call, 2)?;
         raw::copy_on_cpu(call, 0)?;
         let (before, after) = self.window.walks(call.meta(0).shape());
-        let offsets = offsets_on_cpu(call)?;
         let dtype = call.meta(0).dtype;
         macro_rules! set {
             ($type:ty) => {{
-                let updates = call.input::<$type>(2)?;
+                let updates = call.input::<$type>(1)?;
                 let output = call.output::<$type>(0)?;
                 combine(output, updates, &offsets, &before, &after, |_, update| update);
             }};
         }
         macro_rules! reduce {
             ($type:ty) => {{
-                let updates = call.input::<$type>(2)?;
+                let updates = call.input::<$type>(1)?;
                 let output = call.output::<$type>(0)?;
                 let walks = (&before, &after);
                 match reducer(self.reduce, dtype == DType::Bool) {
@@ -256,14 +267,14 @@ impl Op for Scatter {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        self.rules.on_gpu(call, 2, Bind::Scratch)?;
         raw::copy_on_gpu(call, 0, false)?;
-        let (offsets, updates) = (call.meta(1), call.meta(2));
+        let (updates, inputs) = (call.meta(1), call.input_metas().count());
         let (before, after) = self.window.walks(call.meta(0).shape());
         let mut words = raw::Words::default();
         words.push("n", before.len() * after.len());
-        words.push("offsets_offset", offsets.layout.offset);
         words.push("updates_offset", updates.layout.offset);
-        words.push("count", offsets.size());
+        words.push("count", self.rules.count());
         words.push("run", after.len());
         words.walk("before", &before);
         words.walk("after", &after);
@@ -273,8 +284,8 @@ impl Op for Scatter {
                 "{}{}{}{}{}{}",
                 packed::PACKING,
                 words.text(),
-                raw::reader("offsets", 0, 4),
-                combine_functions(self.reduce, dtype, 1, 2),
+                combine_functions(self.reduce, dtype, 0, 1),
+                self.rules.reader(2),
                 raw::MAIN,
                 include_str!("scatter.wgsl"),
             )
@@ -284,9 +295,9 @@ impl Op for Scatter {
             reduce => format!("{reduce:?} {dtype}"),
         };
         call.launch(&Kernel {
-            variant: format!("scatter {reduce}{}", words.key()),
+            variant: format!("scatter {reduce}{} {inputs}", words.key()),
             source: &source,
-            bindings: &[Bind::Input(1), Bind::Input(2), Bind::Output(0)],
+            bindings: &self.rules.bind(&[Bind::Input(1), Bind::Output(0)]),
             params: &words.words,
             groups: raw::threads_grid(before.len() * after.len()),
         })
@@ -298,20 +309,22 @@ impl Op for Scatter {
         outputs: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        let Some(gradient) = &cotangents[0] else { return Ok(vec![None; 3]) };
-        let [x, offsets, updates] = inputs else { return Ok(vec![None; 3]) };
-        let gathered = |from: &Array| gather::apply(self.op, from, offsets, self.window.clone());
+        let mut gradients = vec![None; inputs.len()];
+        let Some(gradient) = &cotangents[0] else { return Ok(gradients) };
+        let (x, updates) = (&inputs[0], &inputs[1]);
+        let picks = &Picks::again(&inputs[2..], &self.rules);
+        let gathered = |from: &Array| gather::apply(self.op, from, picks, self.window.clone());
         let scattered = |into: &Array, updates: &Array, reduce| {
-            apply(self.op, into, offsets, updates, self.window.clone(), reduce)
+            apply(self.op, into, picks, updates, self.window.clone(), reduce)
         };
         let same = |a: &Array, b: &Array| astype(&equal(a, b)?, gradient.dtype());
         let (dx, du) = match self.reduce {
             Reduce::Set => {
                 let hidden = scattered(gradient, &zeros_like(updates)?, Reduce::Set)?;
                 let passed = gathered(gradient)?;
-                let passed = match offsets.size() {
+                let passed = match self.rules.count() {
                     1 => passed,
-                    _ => multiply(&passed, &self.last_updates(x, offsets, updates)?)?,
+                    _ => multiply(&passed, &self.last_updates(x, picks, updates)?)?,
                 };
                 (hidden, passed)
             }
@@ -329,34 +342,27 @@ impl Op for Scatter {
                 multiply(&gathered(gradient)?, &same(&gathered(&outputs[0])?, updates)?)?,
             ),
         };
-        Ok(vec![Some(dx), None, Some(du)])
+        (gradients[0], gradients[1]) = (Some(dx), Some(du));
+        Ok(gradients)
     }
 }
 
 impl Scatter {
     /// 1 for the updates that stayed and 0 for those that a later one replaced: each update writes
     /// its number and then looks whose is there. One element stands for a whole window.
-    fn last_updates(&self, x: &Array, offsets: &Array, updates: &Array) -> Result<Array> {
-        let numbers: Vec<u32> = (0..offsets.size() as u32).collect();
-        let numbers = Array::from_slice_on(&numbers, offsets.shape(), x.device())?;
+    fn last_updates(&self, x: &Array, picks: &Picks, updates: &Array) -> Result<Array> {
+        let numbers: Vec<u32> = (0..self.rules.count() as u32).collect();
+        let numbers = Array::from_slice_on(&numbers, picks.shape(), x.device())?;
         let board = reshape(&zeros_like(x)?, &[x.size()])?;
         let board = astype(&board, DType::U32)?;
         let single = Window::new([1].into_iter().collect(), Default::default(), 0);
-        let board = apply(self.op, &board, offsets, &numbers, single.clone(), Reduce::Set)?;
-        let stayed = equal(&gather::apply(self.op, &board, offsets, single)?, &numbers)?;
+        let board = apply(self.op, &board, picks, &numbers, single.clone(), Reduce::Set)?;
+        let stayed = equal(&gather::apply(self.op, &board, picks, single)?, &numbers)?;
         let mut shape = vec![1; updates.rank()];
         let first = self.window.axes_before();
-        shape[first..first + offsets.rank()].copy_from_slice(offsets.shape());
+        shape[first..first + picks.shape().len()].copy_from_slice(picks.shape());
         astype(&reshape(&stayed, &shape)?, updates.dtype())
     }
-}
-
-/// The offsets as numbers of this machine.
-pub(super) fn offsets_on_cpu(call: &CpuCall<'_>) -> Result<Vec<usize>> {
-    Ok(match call.meta(1).dtype {
-        DType::U32 => call.input::<u32>(1)?.iter().map(|&offset| offset as usize).collect(),
-        _ => call.input::<u64>(1)?.iter().map(|&offset| offset as usize).collect(),
-    })
 }
 
 /// A reduction other than `set`.

@@ -5,6 +5,6 @@
     let base = before(outer) + after(inner);
     for (var i = 0u; i < p.count; i += 1u) {
         let update = updates(p.updates_offset + (outer * p.count + i) * p.run + inner);
-        put(base + offsets(p.offsets_offset + i), update);
+        put(base + offsets(i), update);
     }
 }

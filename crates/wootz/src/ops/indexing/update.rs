@@ -137,11 +137,11 @@ impl At {
         let region: Shape = plan.ranges.iter().map(|range| range.count).collect();
         if !plan.arrays.is_empty() {
             let base = plan.base_of(&x)?;
-            let (offsets, window) = gather::offsets_of("at", &base, &plan.items(), plan.before)?;
-            let value = reshape(&value, &window.gathered(offsets.shape()))?;
+            let (picks, window) = gather::picks_of("at", &base, &plan.items(), plan.before)?;
+            let value = reshape(&value, &window.gathered(picks.shape()))?;
             let whole = base.shape() == x.shape() && base.size() == x.size();
             // The part that arrays index into is updated first, and then put back.
-            let updated = scatter::apply("at", &base, &offsets, &value, window, reduce)?;
+            let updated = scatter::apply("at", &base, &picks, &value, window, reduce)?;
             let steps = plan.ranges.iter().all(|range| range.step == 1);
             return match whole && steps {
                 true => Ok(updated),
@@ -159,7 +159,7 @@ impl At {
             _ => {
                 // The whole region is one window.
                 let window = Window::new(region, (0..x.rank()).collect(), 0);
-                scatter::apply("at", &old, &gather::first_offset(&old)?, &value, window, reduce)?
+                scatter::apply("at", &old, &Default::default(), &value, window, reduce)?
             }
         };
         update_ranges(&x, &new, plan.ranges)

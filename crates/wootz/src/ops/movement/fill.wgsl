@@ -1,4 +1,4 @@
-struct Params { words: u32, offset: u32 }
+struct Params { words: u32, offset: u32, high: u32 }
 var<immediate> p: Params;
 
 @compute @workgroup_size(256)

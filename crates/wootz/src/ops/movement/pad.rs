@@ -5,12 +5,13 @@ use smallvec::SmallVec;
 use super::copying::{CHUNK, Reader, few_axes, slot, with_width};
 use super::{concatenate, moving_case, slice_axis};
 use crate::array::{Arg, Array, Meta, Scalar, Shape};
-use crate::cpu::{CpuCall, threads};
+use crate::cpu::{CpuCall, threads, tile};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Case, EVERY, Entry, Metas, Op, Tolerance, expect_dtype, expect_inputs, expect_shape,
+    Case, EVERY, Elementwise, Entry, Metas, Op, Tolerance, expect_dtype, expect_inputs,
+    expect_shape,
 };
 use crate::ops::elementwise::sum_to_shape;
 use crate::ops::{astype, broadcast_to, constant, multiply, ones_like, slice, zeros_like};
@@ -108,13 +109,16 @@ pub fn pad(
     };
     if mode == PadMode::Constant {
         let value = match value.into() {
-            Arg::Scalar(value) => constant(value, x.dtype(), x.device())?,
+            Arg::Scalar(value) => {
+                let value = constant(value, x.dtype(), x.device())?;
+                return pad_constant(x, &widths, &value, constant_bits(&value));
+            }
             Arg::Array(value) if value.rank() == 0 => astype(&value, x.dtype())?,
             Arg::Array(value) => {
                 return Err(Error::shape("pad", "value", "[], a scalar", value.shape()));
             }
         };
-        return pad_constant(x, &widths, &value);
+        return pad_constant(x, &widths, &value, None);
     }
     let mut out = x.clone();
     for (axis, &(before, after)) in widths.iter().enumerate() {
@@ -135,23 +139,42 @@ pub fn pad(
 
 /// Zeros around the array, which is what gradients of slices need.
 pub(crate) fn pad_zeros(x: &Array, widths: &[(usize, usize)]) -> Result<Array> {
-    pad_constant(x, widths, &constant(Scalar::Int(0), x.dtype(), x.device())?)
+    let zero = constant(Scalar::Int(0), x.dtype(), x.device())?;
+    pad_constant(x, widths, &zero, constant_bits(&zero))
 }
 
-fn pad_constant(x: &Array, widths: &[(usize, usize)], value: &Array) -> Result<Array> {
+fn pad_constant(
+    x: &Array,
+    widths: &[(usize, usize)],
+    value: &Array,
+    fill: Option<u64>,
+) -> Result<Array> {
     let mut out = x.clone();
     let padded: Vec<usize> = (0..x.rank()).filter(|&axis| widths[axis] != (0, 0)).collect();
     // A few axes at a time, so that the GPU's kernel can walk the merged axes.
     for axes in padded.chunks(4) {
         let width = |axis: usize| if axes.contains(&axis) { widths[axis] } else { (0, 0) };
-        let op = Pad { widths: (0..x.rank()).map(width).collect() };
+        let op = Pad { widths: (0..x.rank()).map(width).collect(), fill };
         let shape = op.padded_shape(out.shape())?;
         if !few_axes(&out.meta().layout, &slot(&shape, &op.starts(), out.shape())) {
             out = out.contiguous()?;
         }
-        out = Array::apply(op, &[&out, value])?;
+        out = match fill {
+            Some(_) => Array::apply(op, &[&out])?,
+            None => Array::apply(op, &[&out, value])?,
+        };
     }
     Ok(out)
+}
+
+/// The bits of a constant that nobody has asked for yet.
+fn constant_bits(value: &Array) -> Option<u64> {
+    let (op, _) = value.producer()?;
+    let Some(Elementwise::Constant(bits)) = op.elementwise() else { return None };
+    let (mut stored, bits) = ([0; 8], [bits]);
+    let (size, width) = (value.dtype().size(), value.dtype().class().size());
+    tile::narrow(value.dtype(), bytemuck::cast_slice(&bits).get(..width)?, &mut stored[..size]);
+    Some(u64::from_le_bytes(stored))
 }
 
 fn pad_edge(x: &Array, axis: usize, before: usize, after: usize) -> Result<Array> {
@@ -200,6 +223,8 @@ fn pad_mirrored(
 #[derive(Clone, Debug)]
 struct Pad {
     widths: SmallVec<[(usize, usize); 4]>,
+    /// The bits of the value; without them it is an input.
+    fill: Option<u64>,
 }
 
 impl Pad {
@@ -225,13 +250,15 @@ impl Op for Pad {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        &["x", "value", "output"]
+        if self.fill.is_some() { &["x", "output"] } else { &["x", "value", "output"] }
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        expect_inputs(self, inputs, 2)?;
-        expect_shape(self, inputs, 1, &[])?;
-        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        expect_inputs(self, inputs, if self.fill.is_some() { 1 } else { 2 })?;
+        if self.fill.is_none() {
+            expect_shape(self, inputs, 1, &[])?;
+            expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        }
         let shape = inputs[0].shape();
         if shape.len() != self.widths.len() {
             let expected = format!("one of {} axes", self.widths.len());
@@ -260,19 +287,33 @@ impl Op for Pad {
         let words = output.bytes().div_ceil(size.max(4));
         // The value is repeated to fill a word.
         let repeat = ["0x01010101u * ", "0x00010001u * ", "", ""][size.ilog2() as usize];
+        let (value, reader, params, mut bindings) = match self.fill {
+            Some(bits) => {
+                let whole = "(u64(p.offset) | (u64(p.high) << 32u))";
+                let value = if size == 8 { whole } else { "p.offset" };
+                let params = [words as u32, bits as u32, (bits >> 32) as u32];
+                (value, String::new(), params, vec![])
+            }
+            None => {
+                let params = [words as u32, call.meta(1).layout.offset as u32, 0];
+                let reader = packed::reader("value", 0, dtype);
+                ("value(p.offset)", reader, params, vec![Bind::Input(1)])
+            }
+        };
+        bindings.push(Bind::Output(0));
         call.launch(&Kernel {
-            variant: format!("fill {dtype}"),
+            variant: format!("fill {dtype} {}", self.fill.is_some()),
             source: &|| {
                 [
                     packed::PACKING,
-                    &packed::reader("value", 0, dtype),
-                    &packed::word_writer("out", 1, dtype),
-                    &include_str!("fill.wgsl").replace("WORD", &format!("{repeat}value(p.offset)")),
+                    &reader,
+                    &packed::word_writer("out", bindings.len() - 1, dtype),
+                    &include_str!("fill.wgsl").replace("WORD", &format!("{repeat}{value}")),
                 ]
                 .concat()
             },
-            bindings: &[Bind::Input(1), Bind::Output(0)],
-            params: &[words as u32, call.meta(1).layout.offset as u32],
+            bindings: &bindings,
+            params: &params,
             groups: grid(words.div_ceil(256)),
         })?;
         let slot = slot(output.shape(), &self.starts(), input.shape());
@@ -285,12 +326,13 @@ impl Op for Pad {
         _: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
-        let (x, value) = (&inputs[0], &inputs[1]);
+        let Some(gradient) = &cotangents[0] else { return Ok(vec![None; inputs.len()]) };
+        let x = &inputs[0];
         let starts = self.starts();
         let stops: Shape =
             starts.iter().zip(x.shape()).map(|(start, count)| start + count).collect();
         let dx = slice(gradient, &starts, &stops, &vec![1; x.rank()])?;
+        let [_, value] = inputs else { return Ok(vec![Some(dx)]) };
         let border = Array::apply(self.clone(), &[&zeros_like(x)?, &ones_like(value)?])?;
         let dvalue = sum_to_shape(&multiply(gradient, border)?, &[])?;
         Ok(vec![Some(dx), Some(dvalue)])
@@ -299,8 +341,13 @@ impl Op for Pad {
 
 impl Pad {
     fn run<T: bytemuck::Pod + Send + Sync>(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        let fill = call.strided::<T>(1)?;
-        let fill = fill.data[fill.meta.layout.offset];
+        let fill = match self.fill {
+            Some(bits) => bytemuck::pod_read_unaligned(&bits.to_le_bytes()[..size_of::<T>()]),
+            None => {
+                let fill = call.strided::<T>(1)?;
+                fill.data[fill.meta.layout.offset]
+            }
+        };
         let input = call.strided::<T>(0)?;
         let shape = input.meta.shape();
         let out_shape = call.output_meta(0).shape();

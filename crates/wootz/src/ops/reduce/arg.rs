@@ -49,7 +49,7 @@ choices!(|_| false, u32, u64, i32, i64);
 choices!(|x| x.is_nan(), f32, f64);
 
 /// Writes the place of the best element over `axes`.
-pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize]) -> Result<()>
+pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize], _: f64) -> Result<()>
 where
     K: Choice<u32> + Choice<u64> + Choice<i32> + Choice<i64> + Choice<f32> + Choice<f64>,
 {

@@ -1,35 +1,9 @@
 //! Reductions made of reductions.
 
-use super::{Axes, WIDE_SUM, apply, max, min, sum};
+use super::{Axes, max, min, sum, var};
 use crate::array::{Array, DType};
 use crate::error::Result;
-use crate::ops::{astype, cumprod, multiply, reshape, sqrt, square, subtract, transpose_axes};
-
-/// The mean over axes; integers become `float32`. The mean of nothing is NaN.
-///
-/// ```
-/// let x = wootz::Array::new([[1, 2], [3, 4]])?;
-/// assert_eq!(wootz::mean(&x, 0, false)?.to_vec::<f32>()?, [2.0, 3.0]);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn mean(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
-    let x = astype(x, x.dtype().to_float())?;
-    scaled_sum("mean", &x, &axes.into(), keepdims, 0)
-}
-
-/// The variance over axes, with divisor `n - ddof`; integers become `float32`.
-///
-/// ```
-/// let x = wootz::Array::new([1.0f32, 2.0, 4.0, 5.0])?;
-/// assert_eq!(wootz::var(&x, (), false, 0)?.item::<f32>()?, 2.5);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn var(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Result<Array> {
-    let x = astype(x, x.dtype().to_float())?;
-    let axes = axes.into();
-    let deviation = subtract(&x, scaled_sum("var", &x, &axes, true, 0)?)?;
-    scaled_sum("var", &square(deviation)?, &axes, keepdims, ddof)
-}
+use crate::ops::{astype, cumprod, multiply, reshape, sqrt, transpose_axes};
 
 /// The standard deviation over axes: the root of [`var`].
 ///
@@ -67,39 +41,10 @@ pub fn minmax(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<(Array
 }
 
 impl Array {
-    /// See [`mean`].
-    pub fn mean(&self, axes: impl Into<Axes>) -> Result<Array> {
-        mean(self, axes, false)
-    }
-
-    /// See [`mean`]. The reduced axes stay, with length 1.
-    pub fn mean_keepdims(&self, axes: impl Into<Axes>) -> Result<Array> {
-        mean(self, axes, true)
-    }
-
-    /// See [`var`], with divisor `n`.
-    pub fn var(&self, axes: impl Into<Axes>) -> Result<Array> {
-        var(self, axes, false, 0)
-    }
-
     /// See [`std`](std()), with divisor `n`.
     pub fn std(&self, axes: impl Into<Axes>) -> Result<Array> {
         std(self, axes, false, 0)
     }
-}
-
-/// The sum over axes divided by `n - ddof`, in single precision at least until the end.
-fn scaled_sum(
-    name: &'static str,
-    x: &Array,
-    axes: &Axes,
-    keepdims: bool,
-    ddof: usize,
-) -> Result<Array> {
-    let count: usize =
-        axes.normalize(name, x.rank())?.iter().map(|&axis| x.shape()[axis]).product();
-    let total = apply(&WIDE_SUM, x, axes, keepdims)?;
-    astype(&multiply(&total, 1.0 / count.saturating_sub(ddof) as f64)?, x.dtype())
 }
 
 /// For each element the product of all others over `axes`: products of those before and after it,

@@ -28,66 +28,41 @@ pub(super) const TASK: usize = 32 * 1024;
 
 /// Bytes for the results of blocks, if there is more than one.
 pub(super) fn scratch(input: &Meta, axes: &[usize]) -> usize {
-    let plan = Plan::new(&input.layout, axes);
-    match plan.blocks() {
-        1 => 0,
-        blocks => {
-            let chunk = plan.chunk().min(PANEL);
-            plan.outputs.next_multiple_of(chunk) * blocks * input.dtype.class().size()
-        }
-    }
+    Plan::new(&input.layout, axes).results() * input.dtype.class().size()
 }
 
 /// Reduces the call's input over `axes`.
-pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize]) -> Result<()>
+pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize], scale: f64) -> Result<()>
 where
     K: Fold<u32> + Fold<u64> + Fold<i32> + Fold<i64> + Fold<f32> + Fold<f64>,
 {
     use half::{bf16, f16};
     macro_rules! body {
         ($narrow:ty, $wide:ty) => {
-            reduce::<$narrow, K>(call, axes)
+            reduce::<$narrow, K>(call, axes, scale)
         };
     }
     with_types!(call.meta(0).dtype, body)
 }
 
-fn reduce<T: Storage + Sync, K: Fold<T::Wide>>(
+/// Reduces with one fold.
+pub(super) fn reduce<T: Storage + Sync, K: Fold<T::Wide>>(
     call: &mut CpuCall<'_>,
     axes: &[usize],
+    scale: f64,
 ) -> Result<()> {
     let input = call.strided::<T>(0)?;
     let dtype = call.output_meta(0).dtype;
     let plan = Plan::new(&input.meta.layout, axes);
-    let (size, blocks, chunk) = (dtype.size(), plan.blocks(), plan.chunk());
     let source = Source { data: input.data, dtype: input.meta.dtype };
-    let part = Part::<T, K> { source, plan: &plan, kind: PhantomData };
-    if blocks == 1 {
-        let out = call.output::<u8>(0)?;
-        threads::chunks_mut(out, chunk * size, |index, out| {
-            for (panel, out) in out.chunks_mut(PANEL * size).enumerate() {
-                let values = &mut [K::IDENTITY; PANEL][..out.len() / size];
-                part.run(0, index * chunk + panel * PANEL, values);
-                tile::narrow(dtype, bytemuck::cast_slice(values), out);
-            }
-        });
-        return Ok(());
-    }
-    let chunk = chunk.min(PANEL);
+    let pass = Pass::<T, K>::new(source, &plan);
     let (out, scratch) = call.output_and_scratch::<u8, K::Acc>(0)?;
-    let scratch = &mut scratch[..plan.outputs.next_multiple_of(chunk) * blocks];
-    threads::chunks_mut(scratch, chunk, |index, values| {
-        let first = index / blocks * chunk;
-        let count = chunk.min(plan.outputs - first);
-        part.run(index % blocks, first, &mut values[..count]);
-    });
-    let results = &*scratch;
-    threads::chunks_mut(out, chunk * size, |index, out| {
-        let values = &mut [K::IDENTITY; PANEL][..out.len() / size];
-        let results = &results[index * blocks * chunk..][..blocks * chunk];
-        for (column, value) in values.iter_mut().enumerate() {
-            *value = K::join(results[column..].iter().step_by(chunk).copied());
-        }
+    let results = &mut scratch[..plan.results()];
+    pass.blocks(&[], results);
+    let results = &*results;
+    plan.panels(out, dtype.size(), |first, count, out| {
+        let values = &mut [K::IDENTITY; PANEL][..count];
+        pass.panel(results, &[], first, values, scale);
         tile::narrow(dtype, bytemuck::cast_slice(values), out);
     });
     Ok(())
@@ -134,11 +109,35 @@ impl Plan {
         self.offset
     }
 
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.length.div_ceil(BLOCK).max(1)
     }
 
-    /// Outputs that a thread takes at a time.
+    /// How many results of blocks there are: none if one block is all.
+    pub(super) fn results(&self) -> usize {
+        match self.blocks() {
+            1 => 0,
+            blocks => self.outputs.next_multiple_of(self.chunk()) * blocks,
+        }
+    }
+
+    /// Calls `body` for panels of neighbouring outputs: with the number of the first, how many
+    /// there are, and their part of `out`, which has `size` elements for each output.
+    pub(super) fn panels<E: Send>(
+        &self,
+        out: &mut [E],
+        size: usize,
+        body: impl Fn(usize, usize, &mut [E]) + Sync,
+    ) {
+        let chunk = self.chunk();
+        threads::chunks_mut(out, chunk * size, |index, out| {
+            for (panel, out) in out.chunks_mut(PANEL * size).enumerate() {
+                body(index * chunk + panel * PANEL, out.len() / size, out);
+            }
+        });
+    }
+
+    /// Outputs that a thread takes at a time; of outputs that have several blocks at most a panel.
     fn chunk(&self) -> usize {
         let enough = TASK / self.length.clamp(1, BLOCK);
         if !self.column {
@@ -251,19 +250,61 @@ impl<'a, T: Storage> Source<'a, T> {
     }
 }
 
-/// Computes the results of one block for neighbouring outputs.
-struct Part<'a, T, K> {
+/// One fold over the input.
+pub(super) struct Pass<'a, T, K> {
     source: Source<'a, T>,
     plan: &'a Plan,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<T: Storage + Sync, K: Fold<T::Wide>> Part<'_, T, K> {
-    fn run(&self, block: usize, first: usize, values: &mut [K::Acc]) {
+impl<'a, T: Storage + Sync, K: Fold<T::Wide>> Pass<'a, T, K> {
+    pub(super) fn new(source: Source<'a, T>, plan: &'a Plan) -> Pass<'a, T, K> {
+        Pass { source, plan, kind: PhantomData }
+    }
+
+    /// Computes the results of all blocks of outputs that have several, chunk after chunk of
+    /// outputs. `centers` has one element for each output if the fold is centred.
+    pub(super) fn blocks(&self, centers: &[T::Wide], results: &mut [K::Acc]) {
+        let (blocks, chunk) = (self.plan.blocks(), self.plan.chunk());
+        threads::chunks_mut(results, chunk, |index, values| {
+            let first = index / blocks * chunk;
+            let count = chunk.min(self.plan.outputs - first);
+            let centers = if K::CENTERED { &centers[first..first + count] } else { &[] };
+            self.block(index % blocks, centers, first, &mut values[..count]);
+        });
+    }
+
+    /// Computes the outputs of a panel, from the `results` of their blocks if they have several.
+    /// `centers` are the panel's.
+    pub(super) fn panel(
+        &self,
+        results: &[K::Acc],
+        centers: &[T::Wide],
+        first: usize,
+        values: &mut [K::Acc],
+        scale: f64,
+    ) {
+        let (blocks, chunk) = (self.plan.blocks(), self.plan.chunk());
+        if blocks == 1 {
+            self.block(0, centers, first, values);
+        } else {
+            let results = &results[first * blocks..][..blocks * chunk];
+            for (column, value) in values.iter_mut().enumerate() {
+                *value = K::join(results[column..].iter().step_by(chunk).copied());
+            }
+        }
+        for value in values {
+            *value = K::finish(*value, scale);
+        }
+    }
+
+    /// Computes the results of one block for neighbouring outputs.
+    fn block(&self, block: usize, centers: &[T::Wide], first: usize, values: &mut [K::Acc]) {
         let arch = pulp::Arch::new();
+        let pass = self;
         match self.plan.column {
-            true => arch.dispatch(Column { part: self, block, first, values }),
-            false => arch.dispatch(Row { part: self, block, first, values }),
+            true => arch.dispatch(Column { pass, block, centers, first, values }),
+            false => arch.dispatch(Row { pass, block, centers, first, values }),
         }
     }
 
@@ -281,9 +322,10 @@ fn direct<T: Storage>() -> bool {
 }
 
 /// Reduced elements are neighbours, or nothing is: one output after the other.
-struct Row<'a, T, K, A> {
-    part: &'a Part<'a, T, K>,
+struct Row<'a, T: Storage, K, A> {
+    pass: &'a Pass<'a, T, K>,
     block: usize,
+    centers: &'a [T::Wide],
     first: usize,
     values: &'a mut [A],
 }
@@ -293,24 +335,26 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Row<'_, T, K, K::Ac
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Row { part, block, first, values } = self;
-        let plan = part.plan;
-        let (start, end) = part.range(block);
+        let Row { pass, block, centers, first, values } = self;
+        let plan = pass.plan;
+        let (start, end) = pass.range(block);
         let dense = plan.dense();
         let mut buffer = [<T::Wide as bytemuck::Zeroable>::zeroed(); TILE];
         let mut cursor = Cursor::new(&plan.kept, first, plan.offset);
-        for value in values {
+        for (index, value) in values.iter_mut().enumerate() {
+            let zero = <T::Wide as bytemuck::Zeroable>::zeroed();
+            let center = if K::CENTERED { centers[index] } else { zero };
             let mut lanes = [K::IDENTITY; LANES];
             if dense && direct::<T>() {
                 // In one go, which keeps the lanes in registers.
                 let from = cursor.position as usize;
-                let run = bytemuck::cast_slice(&part.source.data[from + start..from + end]);
-                feed::<T::Wide, K>(&mut lanes, run);
+                let run = bytemuck::cast_slice(&pass.source.data[from + start..from + end]);
+                feed_about::<T::Wide, K>(&mut lanes, run, center);
             } else {
                 for at in (start..end).step_by(TILE) {
                     let count = TILE.min(end - at);
-                    let run = part.source.load(plan, cursor.position, at, &mut buffer[..count]);
-                    feed::<T::Wide, K>(&mut lanes, run);
+                    let run = pass.source.load(plan, cursor.position, at, &mut buffer[..count]);
+                    feed_about::<T::Wide, K>(&mut lanes, run, center);
                 }
             }
             *value = tree::<T::Wide, K>(&mut lanes, end - start);
@@ -335,23 +379,30 @@ pub(super) fn tree<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], count: usize
 /// Combines a run of elements, the first of which belongs to lane 0, into the lanes.
 #[inline(always)]
 pub(super) fn feed<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], run: &[W]) {
+    feed_about::<W, K>(lanes, run, W::zeroed());
+}
+
+/// [`feed`] with the centre that elements are taken relative to.
+#[inline(always)]
+fn feed_about<W: Pod, K: Fold<W>>(lanes: &mut [K::Acc; LANES], run: &[W], center: W) {
     let mut local = *lanes;
     let (whole, rest) = run.as_chunks::<LANES>();
     for elements in whole {
         for lane in 0..LANES {
-            local[lane] = K::combine(local[lane], K::map(elements[lane]));
+            local[lane] = K::combine(local[lane], K::map_about(elements[lane], center));
         }
     }
     for (lane, &element) in rest.iter().enumerate() {
-        local[lane] = K::combine(local[lane], K::map(element));
+        local[lane] = K::combine(local[lane], K::map_about(element, center));
     }
     *lanes = local;
 }
 
 /// Outputs are neighbours: whole vectors of them are combined at a time.
-struct Column<'a, T, K, A> {
-    part: &'a Part<'a, T, K>,
+struct Column<'a, T: Storage, K, A> {
+    pass: &'a Pass<'a, T, K>,
     block: usize,
+    centers: &'a [T::Wide],
     first: usize,
     values: &'a mut [A],
 }
@@ -361,9 +412,9 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Column<'_, T, K, K:
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Column { part, block, first, values } = self;
-        let plan = part.plan;
-        let (start, end) = part.range(block);
+        let Column { pass, block, centers, first, values } = self;
+        let plan = pass.plan;
+        let (start, end) = pass.range(block);
         let last = plan.kept.0.len() - 1;
         let (inner, stride) = (plan.kept.0[last], plan.kept.1[last]);
         let lanes = (end - start).clamp(1, LANES);
@@ -378,10 +429,17 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Column<'_, T, K, K:
             let base = Cursor::new(&plan.kept, index, plan.offset).position;
             let mut cursor = Cursor::new(&plan.reduced, start, base);
             for i in 0..end - start {
-                let row = part.source.row(cursor.position, stride, &mut buffer[..run]);
+                let row = pass.source.row(cursor.position, stride, &mut buffer[..run]);
                 let lane = &mut accumulators[i % LANES * width..][..run];
-                for (accumulator, &element) in lane.iter_mut().zip(row) {
-                    *accumulator = K::combine(*accumulator, K::map(element));
+                if K::CENTERED {
+                    let elements = row.iter().zip(&centers[done..done + run]);
+                    for (accumulator, (&element, &center)) in lane.iter_mut().zip(elements) {
+                        *accumulator = K::combine(*accumulator, K::map_about(element, center));
+                    }
+                } else {
+                    for (accumulator, &element) in lane.iter_mut().zip(row) {
+                        *accumulator = K::combine(*accumulator, K::map(element));
+                    }
                 }
                 cursor.advance();
             }

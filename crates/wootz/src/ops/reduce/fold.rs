@@ -12,12 +12,24 @@ pub(crate) trait Fold<W: Pod>: Send + Sync + 'static {
     const IDENTITY: Self::Acc;
     /// An element as an accumulator.
     fn map(element: W) -> Self::Acc;
+    /// Whether elements are taken relative to a centre, one for each output.
+    const CENTERED: bool = false;
+    /// An element, given the centre of its output, as an accumulator.
+    #[inline(always)]
+    fn map_about(element: W, _center: W) -> Self::Acc {
+        Self::map(element)
+    }
     /// Combines two accumulators.
     fn combine(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// Joins the results of blocks, in order.
     #[inline(always)]
     fn join(results: impl Iterator<Item = Self::Acc>) -> Self::Acc {
         results.fold(Self::IDENTITY, Self::combine)
+    }
+    /// The result, from what was accumulated and what an element's share is.
+    #[inline(always)]
+    fn finish(acc: Self::Acc, _scale: f64) -> Self::Acc {
+        acc
     }
 }
 
@@ -34,6 +46,10 @@ pub(crate) struct All;
 /// Whether some element is not zero.
 pub(crate) struct Any;
 
+/// Sums that are scaled at the end; of floats only.
+pub(crate) struct Mean;
+/// Sums of squared distances from a centre, scaled at the end; of floats only.
+pub(crate) struct Squares;
 /// The logarithm of the sum of exponentials; of floats only.
 pub(crate) struct LogAddExp;
 
@@ -87,6 +103,51 @@ macro_rules! float_folds {
         folds!(Min, $type => $type, $type::INFINITY, |x| x,
             |a, b| if a < b || a.is_nan() { a } else { b });
         folds!(LogAddExp, $type => $type, $type::NEG_INFINITY, |x| x, |a, b| Real::logaddexp(a, b));
+        impl Fold<$type> for Mean {
+            type Acc = $type;
+            const IDENTITY: $type = 0.0;
+            #[inline(always)]
+            fn map(x: $type) -> $type {
+                x
+            }
+            #[inline(always)]
+            fn combine(a: $type, b: $type) -> $type {
+                a + b
+            }
+            #[inline(always)]
+            fn join(results: impl Iterator<Item = $type>) -> $type {
+                <Sum as Fold<$type>>::join(results)
+            }
+            #[inline(always)]
+            fn finish(sum: $type, scale: f64) -> $type {
+                sum * scale as $type
+            }
+        }
+        impl Fold<$type> for Squares {
+            type Acc = $type;
+            const IDENTITY: $type = 0.0;
+            const CENTERED: bool = true;
+            #[inline(always)]
+            fn map(x: $type) -> $type {
+                x * x
+            }
+            #[inline(always)]
+            fn map_about(x: $type, center: $type) -> $type {
+                (x - center) * (x - center)
+            }
+            #[inline(always)]
+            fn combine(a: $type, b: $type) -> $type {
+                a + b
+            }
+            #[inline(always)]
+            fn join(results: impl Iterator<Item = $type>) -> $type {
+                <Sum as Fold<$type>>::join(results)
+            }
+            #[inline(always)]
+            fn finish(sum: $type, scale: f64) -> $type {
+                sum * scale as $type
+            }
+        }
         folds!(All, $type => u32, 1, |x| (x != 0.0) as u32, |a, b| a & b);
         folds!(Any, $type => u32, 0, |x| (x != 0.0) as u32, |a, b| a | b);
     )*};

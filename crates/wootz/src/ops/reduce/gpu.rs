@@ -23,8 +23,10 @@ pub(super) struct Wgsl {
     pub(super) combine: fn(Class) -> String,
     /// The result of combining nothing.
     pub(super) identity: &'static str,
-    /// The result from accumulator `a`.
+    /// The result from accumulator `a`, and if it is scaled from `scale`.
     pub(super) finish: &'static str,
+    /// Whether the result is scaled.
+    pub(super) scaled: bool,
     /// Bytes of an accumulator.
     pub(super) size: fn(Class) -> usize,
 }
@@ -39,7 +41,7 @@ pub(super) fn scratch(wgsl: &Wgsl, input: &Meta, axes: &[usize]) -> usize {
 }
 
 /// Records the reduction of the call's input over `axes`.
-pub(super) fn run(wgsl: &Wgsl, call: &mut GpuCall<'_>, axes: &[usize]) -> Result<()> {
+pub(super) fn run(wgsl: &Wgsl, call: &mut GpuCall<'_>, axes: &[usize], scale: f32) -> Result<()> {
     let input = call.meta(0);
     let plan = Plan::new(&input.layout, axes);
     if plan.outputs == 0 {
@@ -48,6 +50,7 @@ pub(super) fn run(wgsl: &Wgsl, call: &mut GpuCall<'_>, axes: &[usize]) -> Result
     let blocks = plan.length.div_ceil(BLOCK).max(1);
     let mut pass = Pass {
         wgsl,
+        scale,
         dtype: input.dtype,
         output: call.output_meta(0).dtype,
         from_scratch: false,
@@ -82,6 +85,7 @@ pub(super) fn run(wgsl: &Wgsl, call: &mut GpuCall<'_>, axes: &[usize]) -> Result
 /// One launch: from the input or from scratch memory, to scratch memory or to the output.
 struct Pass<'a> {
     wgsl: &'a Wgsl,
+    scale: f32,
     dtype: DType,
     output: DType,
     from_scratch: bool,
@@ -106,6 +110,9 @@ impl Pass<'_> {
         for (shape, strides) in [&self.kept, &self.reduced] {
             params.extend(shape.iter().map(|&length| length as u32));
             params.extend(strides.iter().map(|&stride| stride as i32 as u32));
+        }
+        if self.wgsl.scaled {
+            params.push(self.scale.to_bits());
         }
         if params.len() > MAX_PARAMS {
             let expected = format!("at most {MAX_PARAMS} words of parameters");
@@ -143,7 +150,7 @@ impl Pass<'_> {
         let wgsl = self.wgsl;
         let mut text = String::from(packed::PACKING);
         text.push_str(MATH);
-        text.push_str(LOGSUMEXP);
+        text.push_str(STRUCTURED);
         // Writing to a String cannot fail.
         text.push_str("struct Params { outputs: u32, length: u32, blocks: u32, block_length: u32, offset: u32,\n");
         for word in 5..words {
@@ -178,7 +185,12 @@ impl Pass<'_> {
                 (Class::U32, Class::I32) => format!("bitcast<i32>({})", wgsl.finish),
                 _ => wgsl.finish.to_string(),
             };
-            let _ = writeln!(text, "fn store(i: u32, a: Acc) {{ y_set(i, {finish}); }}");
+            // The last parameter.
+            let scale = match wgsl.scaled {
+                true => format!("let scale = bitcast<f32>(p.w{}); ", words - 1),
+                false => String::new(),
+            };
+            let _ = writeln!(text, "fn store(i: u32, a: Acc) {{ {scale}y_set(i, {finish}); }}");
         }
         let combine = (wgsl.combine)(class);
         let _ = writeln!(text, "fn combine(a: Acc, b: Acc) -> Acc {{ {combine} }}");
@@ -213,8 +225,8 @@ pub(crate) fn place(name: &str, start: &str, word: usize, rank: usize) -> String
     text
 }
 
-/// Functions of the accumulators that are pairs of a maximum and a sum.
-const LOGSUMEXP: &str = include_str!("logsumexp.wgsl");
+/// Functions of the accumulators that are more than a number.
+const STRUCTURED: &str = concat!(include_str!("logsumexp.wgsl"), include_str!("moments.wgsl"));
 
 /// The accumulator is a value.
 pub(super) fn plain(value: &str) -> String {

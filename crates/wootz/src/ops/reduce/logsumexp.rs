@@ -10,7 +10,7 @@ use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 
 /// Computes the call's output over `axes`.
-pub(super) fn run(call: &mut CpuCall<'_>, axes: &[usize]) -> Result<()> {
+pub(super) fn run(call: &mut CpuCall<'_>, axes: &[usize], _: f64) -> Result<()> {
     match call.meta(0).dtype {
         DType::F16 => rows::<half::f16>(call, axes),
         DType::BF16 => rows::<half::bf16>(call, axes),

@@ -8,11 +8,13 @@ pub(crate) mod fold;
 #[cfg(feature = "gpu")]
 pub(crate) mod gpu;
 mod logsumexp;
+mod moments;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cases::entries;
 pub use composed::*;
+pub use moments::*;
 
 use crate::array::{Array, DType, Meta, normalize_axis};
 use crate::cpu::CpuCall;
@@ -86,7 +88,8 @@ pub(crate) struct Row {
     name: &'static str,
     output: Output,
     empty: Empty,
-    cpu: fn(&mut CpuCall<'_>, &[usize]) -> Result<()>,
+    /// The CPU kernel: over which axes, and what to multiply a scaled result by.
+    cpu: fn(&mut CpuCall<'_>, &[usize], f64) -> Result<()>,
     /// Bytes that the CPU kernel needs beside the output.
     scratch: fn(&Meta, &[usize]) -> usize,
     #[cfg(feature = "gpu")]
@@ -96,7 +99,7 @@ pub(crate) struct Row {
 
 /// The gradient of the input, from the input, the output and the output's gradient, the latter two
 /// with reduced axes of length 1.
-type Vjp = fn(x: &Array, y: &Array, gradient: &Array, axes: &[usize]) -> Result<Array>;
+type Vjp = fn(x: &Array, y: &Array, gradient: &Array, reduce: &Reduce) -> Result<Array>;
 
 /// The dtype of a row's result.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,6 +160,7 @@ macro_rules! fold_row {
                 combine: $combine,
                 identity: $nothing,
                 finish: "a",
+                scaled: false,
                 size: |class| class.size(),
             },
             vjp: $vjp,
@@ -219,7 +223,7 @@ reductions! {
     prod, prod_keepdims {
         fold: Prod, output: Word, empty: Anything,
         wgsl: [|_| "v".into(), |_| "return a * b;".into(), "Acc(1)"],
-        vjp: Some(|x, _, g, axes| multiply(g, composed::others_product(x, axes)?)),
+        vjp: Some(|x, _, g, reduce| multiply(g, composed::others_product(x, &reduce.axes)?)),
         example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::prod(&x, (), false)?.item::<i32>()?, 24);"
     }
     /// The largest element over axes; NaN if there is one. An axis of length 0 is an error. Equal
@@ -254,16 +258,6 @@ reductions! {
     }
 }
 
-/// A sum that stays in single precision, for means.
-static WIDE_SUM: Row = fold_row!(
-    "sum",
-    Sum,
-    Single,
-    Anything,
-    [|_| "v".into(), |_| "return a + b;".into(), "Acc(0)"],
-    Some(|x, _, g, _| broadcast_to(g, x.shape()))
-);
-
 macro_rules! arg_row {
     ($name:literal, $fold:ident, $largest:literal) => {
         Row {
@@ -279,6 +273,7 @@ macro_rules! arg_row {
                 combine: |class| gpu::choice(class, $largest),
                 identity: "Acc()",
                 finish: "a.i",
+                scaled: false,
                 size: |class| 2 * class.size(),
             },
             vjp: None,
@@ -302,9 +297,10 @@ static LOGSUMEXP: Row = Row {
         combine: |_| "return wz_lse_join(a, b);".into(),
         identity: "Acc()",
         finish: "wz_lse_value(a)",
+        scaled: false,
         size: |_| 8,
     },
-    vjp: Some(|x, _, g, axes| multiply(g, softmax(x, axes)?)),
+    vjp: Some(|x, _, g, reduce| multiply(g, softmax(x, &reduce.axes[..])?)),
 };
 
 /// The place of the largest element along an axis, or in the flattened array for `()`; the first
@@ -354,10 +350,10 @@ pub fn logsumexp(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Arr
         order.extend(axes.iter().map(|&axis| axis as i64));
         let rows = crate::ops::transpose_axes(&x, &order)?.contiguous()?;
         let shape = reduced_shape(x.shape(), &axes, keepdims);
-        let op = Reduce { row: &LOGSUMEXP, axes: (kept..x.rank()).collect(), keepdims: false };
+        let op = Reduce::new(&LOGSUMEXP, (kept..x.rank()).collect(), false);
         return reshape(&Array::apply(op, &[&rows])?, &shape);
     }
-    Array::apply(Reduce { row: &LOGSUMEXP, axes, keepdims }, &[&x])
+    Array::apply(Reduce::new(&LOGSUMEXP, axes, keepdims), &[&x])
 }
 
 impl Array {
@@ -383,7 +379,7 @@ fn apply(row: &'static Row, x: &Array, axes: &Axes, keepdims: bool) -> Result<Ar
         // Nothing is combined, and as in MLX nothing is widened either.
         return if row.output == Output::Bool { astype(x, DType::Bool) } else { Ok(x.clone()) };
     }
-    Array::apply(Reduce { row, axes, keepdims }, &[x])
+    Array::apply(Reduce::new(row, axes, keepdims), &[x])
 }
 
 fn arg_reduce(row: &'static Row, x: &Array, axis: Axes, keepdims: bool) -> Result<Array> {
@@ -398,7 +394,7 @@ fn arg_reduce(row: &'static Row, x: &Array, axis: Axes, keepdims: bool) -> Resul
         ));
     }
     let axes = axis.normalize(row.name, x.rank())?;
-    Array::apply(Reduce { row, axes, keepdims }, &[x])
+    Array::apply(Reduce::new(row, axes, keepdims), &[x])
 }
 
 /// Sum over axes that stay with length 1.
@@ -407,9 +403,9 @@ pub(crate) fn sum_keepdims(x: &Array, axes: &[i64]) -> Result<Array> {
 }
 
 /// The gradient of an extremum: spread over the elements that equal it.
-fn shared_gradient(x: &Array, y: &Array, gradient: &Array, axes: &[usize]) -> Result<Array> {
+fn shared_gradient(x: &Array, y: &Array, gradient: &Array, reduce: &Reduce) -> Result<Array> {
     let winners = astype(&equal(x, y)?, gradient.dtype())?;
-    let share = divide(gradient, sum(&winners, axes, true)?)?;
+    let share = divide(gradient, sum(&winners, &reduce.axes[..], true)?)?;
     multiply(winners, share)
 }
 
@@ -427,6 +423,20 @@ struct Reduce {
     row: &'static Row,
     axes: Vec<usize>,
     keepdims: bool,
+    /// What the divisor of a scaled result lacks to the number of reduced elements.
+    ddof: usize,
+}
+
+impl Reduce {
+    fn new(row: &'static Row, axes: Vec<usize>, keepdims: bool) -> Reduce {
+        Reduce { row, axes, keepdims, ddof: 0 }
+    }
+
+    /// What a scaled result of an input of `shape` is multiplied by.
+    fn scale(&self, shape: &[usize]) -> f64 {
+        let count: usize = self.axes.iter().map(|&axis| shape[axis]).product();
+        1.0 / count.saturating_sub(self.ddof) as f64
+    }
 }
 
 impl std::fmt::Debug for Reduce {
@@ -470,12 +480,14 @@ impl Op for Reduce {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        (self.row.cpu)(call, &self.axes)
+        let scale = self.scale(call.meta(0).shape());
+        (self.row.cpu)(call, &self.axes, scale)
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::run(&self.row.wgsl, call, &self.axes)
+        let scale = self.scale(call.meta(0).shape());
+        gpu::run(&self.row.wgsl, call, &self.axes, scale as f32)
     }
 
     fn vjp(
@@ -490,6 +502,6 @@ impl Op for Reduce {
         let x = &inputs[0];
         let kept = reduced_shape(x.shape(), &self.axes, true);
         let (y, gradient) = (reshape(&outputs[0], &kept)?, reshape(gradient, &kept)?);
-        Ok(vec![Some(astype(&vjp(x, &y, &gradient, &self.axes)?, x.dtype())?)])
+        Ok(vec![Some(astype(&vjp(x, &y, &gradient, self)?, x.dtype())?)])
     }
 }

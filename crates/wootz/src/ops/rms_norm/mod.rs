@@ -39,15 +39,18 @@ pub(crate) fn entries() -> Vec<Entry> {
     forward.push(unweighted.tolerance(Tolerance::Reduction));
     let mut dx = cases(3, |x| {
         let r = rms_inv(&x[0], EPS)?;
+        r.eval()?;
         Ok(vec![rms_norm_backward_dx(&x[0], Some(&x[1]), &x[2], &r)?])
     });
     let unweighted = Case::new("without weight", &[&[3, 33], &[3, 33]], |x| {
         let r = rms_inv(&x[0], EPS)?;
+        r.eval()?;
         Ok(vec![rms_norm_backward_dx(&x[0], None, &x[1], &r)?])
     });
     dx.push(unweighted.tolerance(Tolerance::Reduction));
     let dw = cases(3, |x| {
         let r = rms_inv(&x[0], EPS)?;
+        r.eval()?;
         Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
     });
     let both = cases(3, |x| {

@@ -28,30 +28,35 @@ where
     use half::{bf16, f16};
     macro_rules! body {
         ($narrow:ty, $wide:ty) => {
-            lines::<$narrow, K>(call, scan)
+            lines::<$narrow, $narrow, K>(call, scan)
         };
     }
-    with_types!(call.meta(0).dtype, body)
+    match (call.meta(0).dtype, call.output_meta(0).dtype) {
+        // Counts are never negative.
+        (DType::Bool, DType::I32) => lines::<u8, u32, K>(call, scan),
+        (dtype, _) => with_types!(dtype, body),
+    }
 }
 
-fn lines<T, K>(call: &mut CpuCall<'_>, scan: &Scan) -> Result<()>
+fn lines<T, O, K>(call: &mut CpuCall<'_>, scan: &Scan) -> Result<()>
 where
     T: Storage + Send + Sync,
+    O: Storage<Wide = T::Wide> + Send + Sync,
     K: Fold<T::Wide, Acc = T::Wide>,
 {
     let x = call.input::<T>(0)?;
     let meta = call.meta(0);
     let (_, length, inner) = around(meta.shape(), scan.axis);
-    let first = edge(meta.dtype, scan.row.start).unwrap_or(T::narrow(K::IDENTITY));
+    let first = edge(meta.dtype, scan.row.start).unwrap_or(O::narrow(K::IDENTITY));
     let slab = length * inner;
     if slab == 0 {
         return Ok(());
     }
     let chunk = slab * (TASK / slab).max(1);
-    threads::chunks_mut(call.output::<T>(0)?, chunk, |index, out| {
+    threads::chunks_mut(call.output::<O>(0)?, chunk, |index, out| {
         let x = &x[index * chunk..][..out.len()];
         for (x, out) in x.chunks_exact(slab).zip(out.chunks_exact_mut(slab)) {
-            crate::cpu::simd::run(Line::<T, K> {
+            crate::cpu::simd::run(Line::<T, O, K> {
                 x,
                 out,
                 inner,
@@ -66,17 +71,22 @@ where
 }
 
 /// All lines that share the axes before the scanned one.
-struct Line<'a, T, K> {
+struct Line<'a, T, O, K> {
     x: &'a [T],
-    out: &'a mut [T],
+    out: &'a mut [O],
     inner: usize,
     reverse: bool,
     inclusive: bool,
-    first: T,
+    first: O,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<T: Storage, K: Fold<T::Wide, Acc = T::Wide>> pulp::WithSimd for Line<'_, T, K> {
+impl<T, O, K> pulp::WithSimd for Line<'_, T, O, K>
+where
+    T: Storage,
+    O: Storage<Wide = T::Wide>,
+    K: Fold<T::Wide, Acc = T::Wide>,
+{
     type Output = ();
 
     #[inline(always)]
@@ -90,7 +100,7 @@ impl<T: Storage, K: Fold<T::Wide, Acc = T::Wide>> pulp::WithSimd for Line<'_, T,
             for j in 0..inner {
                 let next = K::combine(running[j], K::map(x[j].widen()));
                 let shown = if inclusive { next } else { running[j] };
-                out[j] = T::narrow(shown);
+                out[j] = O::narrow(shown);
                 running[j] = next;
             }
             if step == 0 && !inclusive {

@@ -14,6 +14,11 @@ pub(super) fn scan(call: &mut GpuCall<'_>, scan: &Scan) -> Result<()> {
         return Ok(());
     }
     let dtype = meta.dtype;
+    // Counts of truth values are never negative.
+    let output = match call.output_meta(0).dtype {
+        DType::I32 if dtype == DType::Bool => DType::U32,
+        output => output,
+    };
     let source = || {
         let value = packed::wgsl_type(dtype.class());
         let header = format!(
@@ -27,11 +32,11 @@ pub(super) fn scan(call: &mut GpuCall<'_>, scan: &Scan) -> Result<()> {
             (scan.row.combine)(dtype.class()),
             first(dtype, scan.row.start),
         );
-        let (reader, writer) = (packed::reader("x", 0, dtype), packed::writer("y", 1, dtype));
+        let (reader, writer) = (packed::reader("x", 0, dtype), packed::writer("y", 1, output));
         [packed::PACKING, MATH, &header, &reader, &writer, include_str!("scan.wgsl")].concat()
     };
     call.launch(&Kernel {
-        variant: format!("{dtype} {} {}", scan.reverse, scan.inclusive),
+        variant: format!("{dtype} {output} {} {}", scan.reverse, scan.inclusive),
         source: &source,
         bindings: &[Bind::Input(0), Bind::Output(0)],
         params: &[outer * inner, length, inner, meta.layout.offset].map(|word| word as u32),

@@ -138,7 +138,6 @@ fn apply(
     inclusive: bool,
 ) -> Result<Array> {
     let x = match x.dtype() {
-        DType::Bool if row.start == Start::Zero => astype(x, DType::I32)?,
         dtype if row.float => astype(x, dtype.to_float())?,
         _ => x.clone(),
     };
@@ -215,7 +214,12 @@ impl Op for Scan {
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, 1)?;
         expect_contiguous(self, inputs, 0)?;
-        Ok(Metas::from_elem(Meta::new(self.name(), inputs[0].shape(), inputs[0].dtype)?, 1))
+        // Truth values are counted.
+        let dtype = match inputs[0].dtype {
+            DType::Bool if self.row.start == Start::Zero => DType::I32,
+            dtype => dtype,
+        };
+        Ok(Metas::from_elem(Meta::new(self.name(), inputs[0].shape(), dtype)?, 1))
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {

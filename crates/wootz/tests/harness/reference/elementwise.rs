@@ -115,8 +115,10 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "bitwise_xor" => |a, b, _| (a as i64 ^ b as i64) as f64,
         "divide" => |a, b, _| a / b,
         "equal" => |a, b, _| truth(a == b),
-        "integer_quotient" => |a, b, _| if b == 0.0 { 0.0 } else { (a / b).floor() },
-        "floor_divide" => |a, b, _| (a / b).floor(),
+        "floor_divide" => |a, b, d| match b == 0.0 && !d.is_float() {
+            true => 0.0,
+            false => (a / b).floor(),
+        },
         "greater" => |a, b, _| truth(a > b),
         "greater_equal" => |a, b, _| truth(a >= b),
         "left_shift" => |a, b, _| a * 2f64.powf(b),
