@@ -9,7 +9,7 @@ use super::simd::dispatch;
 use crate::array::{Class, DType};
 
 /// Elements of a tile: small enough that several tiles stay in the first-level cache.
-pub(crate) const TILE: usize = 2048;
+pub(crate) const TILE: usize = 1024;
 
 /// Calls a macro with the storage type and the class type of a dtype.
 macro_rules! with_types {
