@@ -214,3 +214,33 @@ fn a_constant_can_be_in_memory_for_one_reader_and_inlined_for_another() -> Resul
     assert_eq!(fused.item::<f32>()?, 7.0);
     Ok(())
 }
+
+/// Results of more than 16 MiB go past the caches.
+#[test]
+fn large_results_have_the_bits_of_their_parts() -> Result<()> {
+    let (rows, columns) = (4200, 1003);
+    let draw = |shape: &[usize], key: u64| {
+        wootz::random::normal(shape, DType::F32, 0.0, 1.0, Some(&wootz::random::key(key)?))
+    };
+    let (x, dy, weight) =
+        (draw(&[rows, columns], 1)?, draw(&[rows, columns], 2)?, draw(&[columns], 3)?);
+    wootz::eval([&x, &dy, &weight])?;
+    type Call = fn(&Array, &Array, &Array) -> Result<Array>;
+    let calls: [(&str, Call); 5] = [
+        ("fused", |x, dy, _| wootz::exp(x)?.add(dy)?.multiply(0.5)),
+        ("softmax", |x, _, _| wootz::softmax(x, -1)),
+        ("softmax_backward", |x, dy, _| wootz::softmax_backward(x, dy, -1)),
+        ("rms_norm", |x, _, weight| wootz::rms_norm(x, Some(weight), 1e-5)),
+        ("rms_norm_backward", |x, dy, weight| Ok(wootz::rms_norm_backward(x, weight, dy, 1e-5)?.0)),
+    ];
+    for (name, call) in calls {
+        let whole = call(&x, &dy, &weight)?.to_bytes()?;
+        assert!(whole.len() > 16 << 20);
+        let mut parts = Vec::new();
+        for (x, dy) in wootz::split(&x, 3, 0)?.iter().zip(&wootz::split(&dy, 3, 0)?) {
+            parts.extend(call(&x.contiguous()?, &dy.contiguous()?, &weight)?.to_bytes()?);
+        }
+        assert!(whole == parts, "{name}");
+    }
+    Ok(())
+}

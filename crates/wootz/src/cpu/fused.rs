@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::simd::Ahead;
+use super::simd::{Ahead, stream};
 use super::tile::{self, TILE, Walk};
 use super::{CpuCall, threads};
 use crate::array::{Class, DType, Layout, collapse};
@@ -78,11 +78,16 @@ pub(crate) fn run(program: &Program, call: &mut CpuCall<'_>) -> Result<()> {
             })
         })
         .collect();
-    let plan = Plan::new(program, &inputs, &shape)?;
+    // Not where the output holds an input, which is in the cache when it is written.
+    let streamed = inputs.iter().all(Option::is_some) && stream::pays(output.meta.bytes());
+    let plan = Plan::new(program, &inputs, &shape, streamed)?;
     let size = output.meta.dtype.size();
     threads::chunks_mut(output.bytes, CHUNK * size, |chunk, bytes| {
         REGISTERS.with_borrow_mut(|registers| {
             plan.run_chunk(registers, chunk * CHUNK, bytes, size);
+            if plan.streamed {
+                stream::finish();
+            }
         });
     });
     Ok(())
@@ -114,6 +119,8 @@ struct Plan<'a> {
     steps: Vec<PlanStep>,
     registers: usize,
     dtype: DType,
+    /// Whether the result goes past the caches.
+    streamed: bool,
 }
 
 struct PlanStep {
@@ -131,6 +138,7 @@ impl<'a> Plan<'a> {
         program: &Program,
         inputs: &'a [Option<Walk<'a>>],
         shape: &'a [usize],
+        streamed: bool,
     ) -> Result<Plan<'a>> {
         let mut plan = Plan {
             shape,
@@ -142,6 +150,7 @@ impl<'a> Plan<'a> {
             steps: Vec::with_capacity(program.steps.len()),
             registers: 0,
             dtype: program.dtype(),
+            streamed,
         };
         let input_sources: SmallVec<[Source; 4]> =
             inputs.iter().enumerate().map(|(index, walk)| plan.place_input(index, walk)).collect();
@@ -274,7 +283,9 @@ impl<'a> Plan<'a> {
     /// step touch memory; the steps between them would leave it idle.
     #[inline]
     fn fetch_next(&self, part: Range<usize>, tile: &Tile, out: Ahead, size: usize) {
-        out.fetch_all(part.start * size..part.end * size);
+        if !self.streamed {
+            out.fetch_all(part.start * size..part.end * size);
+        }
         for &(input, _) in &self.direct {
             if let Some(walk) = &self.inputs[input] {
                 let size = walk.dtype.size();
@@ -305,6 +316,10 @@ impl<'a> Plan<'a> {
         let arguments = &arguments[..step.arguments.len()];
         let register = &mut target.bytes_mut(step.register)[..elements * width];
         match (step.function, out) {
+            (Some(function), Some(out)) if step.wide && !tile.padded && self.streamed => {
+                function(arguments, register);
+                stream::copy(register, out);
+            }
             (Some(function), Some(out)) if step.wide && !tile.padded => {
                 function(arguments, out);
             }

@@ -5,6 +5,8 @@ mod ahead;
 pub(crate) mod math;
 mod numbers;
 pub(crate) mod rows;
+#[allow(unsafe_code)]
+pub(crate) mod stream;
 
 pub(crate) use ahead::Ahead;
 pub(crate) use numbers::{Integer, Real, as_bfloat16, as_float16};

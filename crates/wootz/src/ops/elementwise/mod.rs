@@ -587,11 +587,18 @@ macro_rules! tile_loop {
         $crate::ops::elementwise::tile_loop!(@loop $type, u32, ($($argument),+), ($body) as u32)
     };
     (@constant ($a:ident), $out:ident, $body:expr) => {};
-    // Beside a constant, which is common, one load less.
+    // Plain loops for the two common cases: beside a constant, which is one load less, and whole
+    // tiles. What is left is a constant on the left.
     (@constant ($a:ident, $b:ident), $out:ident, $body:expr) => {
         if $a.len() == $out.len() && $b.len() < $out.len() {
             let $b = $b[0];
             for (out, &$a) in $out.iter_mut().zip($a) {
+                *out = $body;
+            }
+            return;
+        }
+        if $a.len() == $out.len() && $b.len() == $out.len() {
+            for (out, (&$a, &$b)) in $out.iter_mut().zip($a.iter().zip($b)) {
                 *out = $body;
             }
             return;

@@ -8,8 +8,8 @@ use half::{bf16, f16};
 
 use super::blocks_of;
 use crate::array::DType;
-use crate::cpu::simd::Ahead;
 use crate::cpu::simd::rows::{self, Float, Lanes};
+use crate::cpu::simd::{Ahead, stream};
 use crate::cpu::tile::Storage;
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
@@ -75,13 +75,15 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> R
     let x = own_input::<T>(call, 0)?;
     let weight = if weighted { Some(call.input::<T>(1)?) } else { None };
     let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
+    // Not where the output holds an input.
+    let streamed = x.is_some() && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
         let mut tiles = Tiles::new();
-        for (row, y) in y.chunks_mut(columns).enumerate() {
+        stream::Rows::new(y, columns, streamed).write(|row, y| {
             let x = row_of(x, chunk * rows_per_chunk + row, columns);
             let tiles = &mut tiles;
             crate::cpu::simd::run(Forward { x, weight, y, eps, tiles });
-        }
+        });
     });
     Ok(())
 }
@@ -185,15 +187,17 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
     let dy = own_input::<T>(call, 1 + weighted as usize)?;
     let r = call.input::<T::Wide>(2 + weighted as usize)?;
     let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
+    let own = x.is_some() && dy.is_some();
+    let streamed = own && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
         let mut tiles = Tiles::new();
-        for (row, dx) in dx.chunks_mut(columns).enumerate() {
+        stream::Rows::new(dx, columns, streamed).write(|row, dx| {
             let row = chunk * rows_per_chunk + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let scale = Scale::Given(r[row]);
             let tiles = &mut tiles;
             crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw: None, tiles });
-        }
+        });
     });
     Ok(())
 }
@@ -203,18 +207,20 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     let (x, weight, dy) = (own_input::<T>(call, 0)?, call.input::<T>(1)?, own_input::<T>(call, 2)?);
     let rows = call.meta(0).size() / columns;
     let (blocks, rows_per_block) = blocks_of(rows, false);
+    let own = x.is_some() && dy.is_some();
+    let streamed = own && stream::pays(call.output_meta(0).bytes());
     let (dx, dw, partials) = outputs_and_scratch::<T>(call, blocks * columns)?;
     threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
         let mut tiles = Tiles::new();
         partial.fill(T::Wide::ZERO);
-        for (row, dx) in dx.chunks_mut(columns).enumerate() {
+        stream::Rows::new(dx, columns, streamed).write(|row, dx| {
             let row = block * rows_per_block + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let (weight, scale) = (Some(weight), Scale::From(eps));
             let dw = Some(&mut partial[..]);
             let tiles = &mut tiles;
             crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw, tiles });
-        }
+        });
     });
     add_partials(partials, dw);
     Ok(())
@@ -278,17 +284,13 @@ impl<T: Element> pulp::WithSimd for Backward<'_, T> {
                 Some(weight) => widened(&weight[piece.clone()], w_tile),
                 None => &w_tile[..],
             };
-            if let Some(dw) = &mut dw {
-                for ((dw, &x), &dy) in dw[piece.clone()].iter_mut().zip(x).zip(dy) {
-                    *dw = *dw + dy * x * r;
-                }
-            }
+            let dw = dw.as_mut().map(|dw| &mut dw[piece.clone()]);
             let dx = &mut dx[piece];
             match as_wide::<T>(dx) {
-                Some(dx) => gradient(x, w, dy, r, slope, dx),
+                Some(dx) => gradient(x, w, dy, r, slope, dx, dw),
                 None => {
                     let tile = &mut tile[..dx.len()];
-                    gradient(x, w, dy, r, slope, tile);
+                    gradient(x, w, dy, r, slope, tile, dw);
                     T::narrow_slice(tile, dx);
                 }
             }
@@ -296,11 +298,31 @@ impl<T: Element> pulp::WithSimd for Backward<'_, T> {
     }
 }
 
-/// `r·(dy·w − x·slope)`.
+/// `r·(dy·w − x·slope)`, and the row's part of the weight's gradient if that is wanted.
 #[inline(always)]
-fn gradient<W: Float>(x: &[W], w: &[W], dy: &[W], r: W, slope: W, dx: &mut [W]) {
-    for (((dx, &x), &w), &dy) in dx.iter_mut().zip(x).zip(w).zip(dy) {
-        *dx = r * (dy * w - x * slope);
+fn gradient<W: Float>(
+    x: &[W],
+    w: &[W],
+    dy: &[W],
+    r: W,
+    slope: W,
+    dx: &mut [W],
+    dw: Option<&mut [W]>,
+) {
+    let inputs = x.iter().zip(w).zip(dy);
+    match dw {
+        // One loop for both, so that the inputs are loaded once.
+        Some(dw) => {
+            for ((dx, dw), ((&x, &w), &dy)) in dx.iter_mut().zip(dw).zip(inputs) {
+                *dw = *dw + dy * x * r;
+                *dx = r * (dy * w - x * slope);
+            }
+        }
+        None => {
+            for (dx, ((&x, &w), &dy)) in dx.iter_mut().zip(inputs) {
+                *dx = r * (dy * w - x * slope);
+            }
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use half::{bf16, f16};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::simd::rows::{self, Float, LANES, Lanes};
-use crate::cpu::simd::{Ahead, Real};
+use crate::cpu::simd::{Ahead, Real, stream};
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
 use crate::error::{Error, Result};
@@ -46,6 +46,7 @@ fn each_row<T: Storage + Send + Sync, const N: usize>(
     // Wide elements are used where they lie.
     let direct = size_of::<T>() == size_of::<T::Wide>() && inputs.iter().all(Option::is_some);
     let rows_per_chunk = rows::per_task(call.output_meta(0).size() / columns, columns);
+    let streamed = direct && stream::pays(call.output_meta(0).bytes());
     let zero = <T::Wide as bytemuck::Zeroable>::zeroed();
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, out| {
         let first = chunk * rows_per_chunk * columns;
@@ -53,18 +54,27 @@ fn each_row<T: Storage + Send + Sync, const N: usize>(
         let mut result: Vec<T::Wide> = Vec::new();
         if !direct {
             wide = std::array::from_fn(|_| vec![zero; columns]);
+        }
+        if !direct || streamed {
             result = vec![zero; columns];
         }
         for (row, out) in out.chunks_mut(columns).enumerate() {
             let start = first + row * columns;
             let source = |input: usize| inputs[input].map(|x| &x[start..start + columns]);
             let behind = |input: usize| Ahead::behind(source(input).unwrap_or(out));
-            let next = (std::array::from_fn(behind), Ahead::behind(out));
+            // A streamed result must not be fetched.
+            let next_out = if streamed { Ahead::of(&result) } else { Ahead::behind(out) };
+            let next = (std::array::from_fn(behind), next_out);
             if direct {
                 let rows = std::array::from_fn(|input| {
                     source(input).map_or(&[][..], |row| bytemuck::cast_slice(row))
                 });
-                kernel(rows, bytemuck::cast_slice_mut(out), next);
+                if streamed {
+                    kernel(rows, &mut result, next);
+                    stream::copy(&result, bytemuck::cast_slice_mut(out));
+                } else {
+                    kernel(rows, bytemuck::cast_slice_mut(out), next);
+                }
             } else {
                 for (input, wide) in wide.iter_mut().enumerate() {
                     T::widen_slice(source(input).unwrap_or(out), wide);
@@ -72,6 +82,9 @@ fn each_row<T: Storage + Send + Sync, const N: usize>(
                 kernel(std::array::from_fn(|input| &wide[input][..]), &mut result, next);
                 T::narrow_slice(&result, out);
             }
+        }
+        if streamed {
+            stream::finish();
         }
     });
     Ok(())

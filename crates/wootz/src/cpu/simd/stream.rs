@@ -1,0 +1,100 @@
+//! Stores past the caches, for results that are too large to be found there when they are read. An
+//! ordinary store fetches the line it is about to overwrite, which is a third of what a copy moves.
+
+use bytemuck::Pod;
+
+/// Results from this many bytes on are streamed: about what a last-level cache holds.
+const LARGE: usize = 16 << 20;
+
+/// Whether a result of so many bytes is to be streamed.
+pub(crate) fn pays(bytes: usize) -> bool {
+    cfg!(target_arch = "x86_64") && bytes >= LARGE
+}
+
+/// Copies `from` to `to`, past the caches where the processor can. Call [`finish`] before another
+/// thread may read what was copied.
+#[inline]
+pub(crate) fn copy<T: Pod>(from: &[T], to: &mut [T]) {
+    let (from, to) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has AVX.
+        return unsafe { copy_avx(from, to) };
+    }
+    to.copy_from_slice(from);
+}
+
+/// Makes what this thread streamed visible to others, in order with what it does next.
+#[inline]
+pub(crate) fn finish() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction is part of every x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// The rows of a part of a result: each is computed in place, or beside it and then streamed.
+pub(crate) struct Rows<'a, T> {
+    out: std::slice::ChunksExactMut<'a, T>,
+    /// A row that is about to be streamed.
+    waiting: Option<Vec<T>>,
+}
+
+impl<'a, T: Pod> Rows<'a, T> {
+    pub(crate) fn new(out: &'a mut [T], columns: usize, streamed: bool) -> Rows<'a, T> {
+        let waiting = streamed.then(|| vec![T::zeroed(); columns]);
+        Rows { out: out.chunks_exact_mut(columns), waiting }
+    }
+
+    /// Lets `compute` write each row; it is told which one.
+    pub(crate) fn write(self, mut compute: impl FnMut(usize, &mut [T])) {
+        let Rows { out, mut waiting } = self;
+        for (index, row) in out.enumerate() {
+            match &mut waiting {
+                Some(waiting) => {
+                    compute(index, waiting);
+                    copy(waiting, row);
+                }
+                None => compute(index, row),
+            }
+        }
+        if waiting.is_some() {
+            finish();
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+fn copy_avx(from: &[u8], to: &mut [u8]) {
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_stream_si256};
+    assert_eq!(from.len(), to.len(), "a copy keeps the length");
+    // SAFETY: every pattern of bits is a vector.
+    let (head, body, tail) = unsafe { to.align_to_mut::<__m256i>() };
+    let (from_head, rest) = from.split_at(head.len());
+    let (from_body, from_tail) = rest.split_at(size_of_val(body));
+    head.copy_from_slice(from_head);
+    for (to, from) in body.iter_mut().zip(from_body.as_chunks::<32>().0) {
+        // SAFETY: 32 bytes are read where the chunk lies, and written to an aligned vector.
+        unsafe { _mm256_stream_si256(to, _mm256_loadu_si256(from.as_ptr().cast())) };
+    }
+    tail.copy_from_slice(from_tail);
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_streamed_copy_is_a_copy_at_every_alignment() {
+        let from: Vec<u8> = (0..300u32).map(|i| i as u8).collect();
+        for start in 0..40 {
+            for length in [0, 1, 31, 32, 33, 64, 200] {
+                let mut to = vec![0xAAu8; 300];
+                super::copy(&from[..length], &mut to[start..start + length]);
+                super::finish();
+                assert_eq!(to[start..start + length], from[..length]);
+                assert!(to[..start].iter().chain(&to[start + length..]).all(|&byte| byte == 0xAA));
+            }
+        }
+    }
+}
