@@ -16,7 +16,51 @@ struct Line([u8; 64]);
 /// A block of memory that returns to the cache when dropped.
 #[derive(Debug)]
 pub(crate) struct CpuMemory {
-    lines: Box<[Line]>,
+    block: Block,
+}
+
+/// A block as the system gave it.
+#[derive(Debug)]
+enum Block {
+    Lines(Box<[Line]>),
+    /// In pages of 2 MiB where the system has some: a pass over a large array in small pages spends
+    /// much of its time on finding them, and a new array in being given them one by one.
+    #[cfg(target_os = "linux")]
+    Pages(memmap2::MmapMut),
+}
+
+/// From here on blocks are mapped in large pages.
+#[cfg(target_os = "linux")]
+const LARGE: usize = 4 << 20;
+
+impl Block {
+    /// Zeroed memory; nothing if there is not enough.
+    fn new(bytes: usize) -> Option<Block> {
+        #[cfg(target_os = "linux")]
+        if bytes >= LARGE {
+            let pages = memmap2::MmapOptions::new().len(bytes).map_anon().ok()?;
+            // Without large pages the memory is as good, only slower.
+            let _advice = pages.advise(memmap2::Advice::HugePage);
+            return Some(Block::Pages(pages));
+        }
+        bytemuck::allocation::try_zeroed_slice_box(bytes / 64).ok().map(Block::Lines)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Block::Lines(lines) => bytemuck::cast_slice(lines),
+            #[cfg(target_os = "linux")]
+            Block::Pages(pages) => pages,
+        }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Block::Lines(lines) => bytemuck::cast_slice_mut(lines),
+            #[cfg(target_os = "linux")]
+            Block::Pages(pages) => pages,
+        }
+    }
 }
 
 impl std::fmt::Debug for Line {
@@ -36,7 +80,7 @@ fn size_class(bytes: usize) -> usize {
 }
 
 struct Pool {
-    free: BTreeMap<usize, Vec<Box<[Line]>>>,
+    free: BTreeMap<usize, Vec<Block>>,
     memory: Memory,
     cache_limit: u64,
 }
@@ -81,44 +125,43 @@ impl CpuMemory {
             return Err(out_of_memory(&pool));
         }
         let cached = pool.free.get_mut(&class).and_then(Vec::pop);
-        let lines = match cached {
-            Some(lines) => {
+        let block = match cached {
+            Some(block) => {
                 pool.memory.cached -= class as u64;
-                lines
+                block
             }
             None => {
                 if wanted.saturating_add(pool.memory.cached) > pool.memory.limit {
                     pool.shrink_cache(0);
                 }
-                bytemuck::allocation::try_zeroed_slice_box(class / 64)
-                    .map_err(|()| out_of_memory(&pool))?
+                Block::new(class).ok_or_else(|| out_of_memory(&pool))?
             }
         };
         pool.memory.active = wanted;
         pool.memory.peak = pool.memory.peak.max(wanted);
-        Ok(CpuMemory { lines })
+        Ok(CpuMemory { block })
     }
 
     /// All bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.lines)
+        self.block.bytes()
     }
 
     /// All bytes, writable.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.lines)
+        self.block.bytes_mut()
     }
 }
 
 impl Drop for CpuMemory {
     fn drop(&mut self) {
-        let lines = std::mem::take(&mut self.lines);
-        let class = lines.len() * 64;
+        let block = std::mem::replace(&mut self.block, Block::Lines(Box::default()));
+        let class = block.bytes().len();
         let mut pool = pool();
         pool.memory.active -= class as u64;
         if pool.memory.cached + class as u64 <= pool.cache_limit.min(pool.memory.limit) {
             pool.memory.cached += class as u64;
-            pool.free.entry(class).or_default().push(lines);
+            pool.free.entry(class).or_default().push(block);
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{Failure, Log, Subject};
 /// Operations that must run as one kernel operation on a GPU, whatever their arguments.
 #[rustfmt::skip]
 const KERNELS: &[&str] = &[
-    "abs", "add", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "abs", "add", "addmm", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
     "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype", "bitwise_and",
     "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "copy", "cos",
     "cosh", "cummax", "cummin", "cumprod", "cumsum", "degrees", "divide", "equal", "erf",
