@@ -125,7 +125,7 @@ struct Plan<'a> {
 
 struct PlanStep {
     function: Option<TileFn>,
-    arguments: SmallVec<[(Source, usize); 3]>,
+    arguments: SmallVec<[(Source, usize); MOST_ARGUMENTS]>,
     register: usize,
     dtype: DType,
     /// Bytes of an element while it is computed, and whether it is stored so.

@@ -34,35 +34,24 @@ pub(crate) fn finish() {
     }
 }
 
-/// The rows of a part of a result: each is computed in place, or beside it and then streamed.
-pub(crate) struct Rows<'a, T> {
-    out: std::slice::ChunksExactMut<'a, T>,
-    /// A row that is about to be streamed.
-    waiting: Option<Vec<T>>,
-}
-
-impl<'a, T: Pod> Rows<'a, T> {
-    pub(crate) fn new(out: &'a mut [T], columns: usize, streamed: bool) -> Rows<'a, T> {
-        let waiting = streamed.then(|| vec![T::zeroed(); columns]);
-        Rows { out: out.chunks_exact_mut(columns), waiting }
+/// Lets `compute` write each row of a part of a result and tells it which one: in place, or beside
+/// it and then streamed.
+pub(crate) fn each_row<T: Pod>(
+    out: &mut [T],
+    columns: usize,
+    streamed: bool,
+    mut compute: impl FnMut(usize, &mut [T]),
+) {
+    let rows = out.chunks_exact_mut(columns).enumerate();
+    if !streamed {
+        return rows.for_each(|(index, row)| compute(index, row));
     }
-
-    /// Lets `compute` write each row; it is told which one.
-    pub(crate) fn write(self, mut compute: impl FnMut(usize, &mut [T])) {
-        let Rows { out, mut waiting } = self;
-        for (index, row) in out.enumerate() {
-            match &mut waiting {
-                Some(waiting) => {
-                    compute(index, waiting);
-                    copy(waiting, row);
-                }
-                None => compute(index, row),
-            }
-        }
-        if waiting.is_some() {
-            finish();
-        }
+    let mut waiting = vec![T::zeroed(); columns];
+    for (index, row) in rows {
+        compute(index, &mut waiting);
+        copy(&waiting, row);
     }
+    finish();
 }
 
 #[cfg(target_arch = "x86_64")]

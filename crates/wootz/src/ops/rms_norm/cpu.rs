@@ -79,7 +79,7 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> R
     let streamed = x.is_some() && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
         let mut tiles = Tiles::new();
-        stream::Rows::new(y, columns, streamed).write(|row, y| {
+        stream::each_row(y, columns, streamed, |row, y| {
             let x = row_of(x, chunk * rows_per_chunk + row, columns);
             let tiles = &mut tiles;
             crate::cpu::simd::run(Forward { x, weight, y, eps, tiles });
@@ -191,7 +191,7 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
         let mut tiles = Tiles::new();
-        stream::Rows::new(dx, columns, streamed).write(|row, dx| {
+        stream::each_row(dx, columns, streamed, |row, dx| {
             let row = chunk * rows_per_chunk + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let scale = Scale::Given(r[row]);
@@ -213,7 +213,7 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
         let mut tiles = Tiles::new();
         partial.fill(T::Wide::ZERO);
-        stream::Rows::new(dx, columns, streamed).write(|row, dx| {
+        stream::each_row(dx, columns, streamed, |row, dx| {
             let row = block * rows_per_block + row;
             let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
             let (weight, scale) = (Some(weight), Scale::From(eps));

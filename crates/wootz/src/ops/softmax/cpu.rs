@@ -49,43 +49,32 @@ fn each_row<T: Storage + Send + Sync, const N: usize>(
     let streamed = direct && stream::pays(call.output_meta(0).bytes());
     let zero = <T::Wide as bytemuck::Zeroable>::zeroed();
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, out| {
-        let first = chunk * rows_per_chunk * columns;
-        let mut wide: [Vec<T::Wide>; N] = std::array::from_fn(|_| Vec::new());
-        let mut result: Vec<T::Wide> = Vec::new();
-        if !direct {
-            wide = std::array::from_fn(|_| vec![zero; columns]);
-        }
-        if !direct || streamed {
-            result = vec![zero; columns];
-        }
-        for (row, out) in out.chunks_mut(columns).enumerate() {
-            let start = first + row * columns;
+        let mut wide = (!direct).then(|| -> ([Vec<T::Wide>; N], Vec<T::Wide>) {
+            (std::array::from_fn(|_| vec![zero; columns]), vec![zero; columns])
+        });
+        stream::each_row(out, columns, streamed, |row, out| {
+            let start = (chunk * rows_per_chunk + row) * columns;
             let source = |input: usize| inputs[input].map(|x| &x[start..start + columns]);
             let behind = |input: usize| Ahead::behind(source(input).unwrap_or(out));
-            // A streamed result must not be fetched.
-            let next_out = if streamed { Ahead::of(&result) } else { Ahead::behind(out) };
+            // A streamed result must not be fetched; what waits for it is in the cache.
+            let next_out = if streamed { Ahead::of(out) } else { Ahead::behind(out) };
             let next = (std::array::from_fn(behind), next_out);
-            if direct {
-                let rows = std::array::from_fn(|input| {
-                    source(input).map_or(&[][..], |row| bytemuck::cast_slice(row))
-                });
-                if streamed {
-                    kernel(rows, &mut result, next);
-                    stream::copy(&result, bytemuck::cast_slice_mut(out));
-                } else {
+            match &mut wide {
+                None => {
+                    let rows = std::array::from_fn(|input| {
+                        source(input).map_or(&[][..], |row| bytemuck::cast_slice(row))
+                    });
                     kernel(rows, bytemuck::cast_slice_mut(out), next);
                 }
-            } else {
-                for (input, wide) in wide.iter_mut().enumerate() {
-                    T::widen_slice(source(input).unwrap_or(out), wide);
+                Some((wide, result)) => {
+                    for (input, wide) in wide.iter_mut().enumerate() {
+                        T::widen_slice(source(input).unwrap_or(out), wide);
+                    }
+                    kernel(std::array::from_fn(|input| &wide[input][..]), result, next);
+                    T::narrow_slice(result, out);
                 }
-                kernel(std::array::from_fn(|input| &wide[input][..]), &mut result, next);
-                T::narrow_slice(&result, out);
             }
-        }
-        if streamed {
-            stream::finish();
-        }
+        });
     });
     Ok(())
 }
