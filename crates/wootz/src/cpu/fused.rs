@@ -20,40 +20,37 @@ const MOST_ARGUMENTS: usize = 4;
 
 thread_local! {
     /// Tiles of the running thread, reused from call to call.
-    static REGISTERS: RefCell<Vec<Register>> = const { RefCell::new(Vec::new()) };
+    static REGISTERS: RefCell<Registers> = const { RefCell::new(Registers(Vec::new())) };
 }
 
-/// Room for a tile of any class.
-#[derive(Default)]
-struct Register(Vec<Line>);
+/// Room for tiles of any class, one behind the other.
+struct Registers(Vec<Line>);
 
 /// A cache line: vectors that cross one cost twice.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
 struct Line([u64; 8]);
 
-impl Register {
-    /// Lines of the largest tile, and room to shift it.
-    const LINES: usize = TILE / 8;
-    const SHIFTS: usize = 16;
+/// Bytes from one register to the next: the largest tile and some lines. Processors take a load for
+/// one that waits for a store if their addresses differ by a multiple of 4 KiB; so neighbours are
+/// shifted against each other.
+const STRIDE: usize = TILE * 8 + 5 * size_of::<Line>();
 
-    fn new() -> Register {
-        Register(vec![bytemuck::Zeroable::zeroed(); Self::LINES + Self::SHIFTS])
+impl Registers {
+    /// The bytes of that many registers.
+    fn bytes(&mut self, count: usize) -> &mut [u8] {
+        let lines = count * STRIDE / size_of::<Line>();
+        if self.0.len() < lines {
+            self.0.resize(lines, bytemuck::Zeroable::zeroed());
+        }
+        bytemuck::cast_slice_mut(&mut self.0)
     }
+}
 
-    /// The bytes of register `index`. Neighbours are shifted against each other: processors take a
-    /// load for one that waits for a store if their addresses differ by a multiple of 4 KiB.
-    fn bytes(&self, index: usize) -> &[u8] {
-        bytemuck::cast_slice(&self.0[Self::shift(index)..][..Self::LINES])
-    }
-
-    fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0[Self::shift(index)..][..Self::LINES])
-    }
-
-    fn shift(index: usize) -> usize {
-        (index * 5 + 3) % Self::SHIFTS
-    }
+/// The bytes of one register.
+#[inline]
+fn register(registers: &mut [u8], index: usize) -> &mut [u8] {
+    &mut registers[index * STRIDE..][..TILE * 8]
 }
 
 /// Computes `program` over the call's inputs, broadcast to the output's shape.
@@ -230,27 +227,25 @@ impl<'a> Plan<'a> {
     }
 
     /// Computes the elements of one chunk of the output.
-    fn run_chunk(&self, registers: &mut Vec<Register>, start: usize, out: &mut [u8], size: usize) {
-        while registers.len() < self.registers {
-            registers.push(Register::new());
-        }
+    fn run_chunk(&self, registers: &mut Registers, start: usize, out: &mut [u8], size: usize) {
+        let registers = registers.bytes(self.registers);
         // A constant by itself fills tiles; elsewhere a block of it is enough.
         let elements = if self.steps[0].function.is_none() { TILE } else { BLOCK };
-        for &(register, bits, class) in &self.constants {
-            let tile = registers[register].bytes_mut(register);
+        for &(place, bits, class) in &self.constants {
+            let tile = register(registers, place);
             tile::fill(class, bits, &mut tile[..elements * class.size()]);
         }
-        for &(input, register) in &self.scalars {
+        for &(input, place) in &self.scalars {
             if let Some(walk) = &self.inputs[input] {
-                walk.load(&[], 0, BLOCK, registers[register].bytes_mut(register));
+                walk.load(&[], 0, BLOCK, register(registers, place));
             }
         }
         let share = TILE.div_ceil(self.steps.len());
         for (index, out) in out.chunks_mut(TILE * size).enumerate() {
             let start = start + index * TILE;
             let count = out.len() / size;
-            for &(input, register) in &self.loads {
-                let target = registers[register].bytes_mut(register);
+            for &(input, place) in &self.loads {
+                let target = register(registers, place);
                 match &self.inputs[input] {
                     Some(walk) => walk.load(self.shape, start, count, target),
                     // The input gave its memory to the output: it is read from there.
@@ -260,9 +255,9 @@ impl<'a> Plan<'a> {
             // Kernels work on whole blocks: the end of an array is copied to where there are some.
             let padded = !count.is_multiple_of(BLOCK);
             if padded {
-                for &(input, register) in &self.direct {
+                for &(input, place) in &self.direct {
                     if let Some(walk) = &self.inputs[input] {
-                        let target = registers[register].bytes_mut(register);
+                        let target = register(registers, place);
                         walk.load(self.shape, start, count, target);
                     }
                 }
@@ -300,21 +295,37 @@ impl<'a> Plan<'a> {
     #[inline]
     fn run_step(
         &self,
-        registers: &mut [Register],
+        registers: &mut [u8],
         step: &PlanStep,
         tile: &Tile,
         out: Option<&mut [u8]>,
     ) {
         let elements = tile.count.next_multiple_of(BLOCK);
         let width = step.width;
-        // The register is taken out so that others can be read while it is written.
-        let mut target = std::mem::take(&mut registers[step.register]);
+        // The others can be read while this register is written.
+        let (before, rest) = registers.split_at_mut(step.register * STRIDE);
+        let (target, behind) = rest.split_at_mut(STRIDE);
+        let place = |index: usize, bytes: usize| match index.checked_sub(step.register + 1) {
+            Some(index) => &behind[index * STRIDE..][..bytes],
+            None => &before[index * STRIDE..][..bytes],
+        };
         let mut arguments: [&[u8]; MOST_ARGUMENTS] = [&[]; MOST_ARGUMENTS];
         for (slot, &(source, width)) in arguments.iter_mut().zip(&step.arguments) {
-            *slot = self.argument(registers, source, width, tile, elements);
+            *slot = match source {
+                Source::Block(index) => place(index, BLOCK * width),
+                Source::Direct(input, _) if !tile.padded => match &self.inputs[input] {
+                    Some(walk) => {
+                        &walk.bytes[(walk.offset + tile.start) * width..][..elements * width]
+                    }
+                    None => &[],
+                },
+                Source::Register(index) | Source::Direct(_, index) => {
+                    place(index, elements * width)
+                }
+            };
         }
         let arguments = &arguments[..step.arguments.len()];
-        let register = &mut target.bytes_mut(step.register)[..elements * width];
+        let register = &mut target[..elements * width];
         match (step.function, out) {
             (Some(function), Some(out)) if step.wide && !tile.padded && self.streamed => {
                 function(arguments, register);
@@ -333,29 +344,6 @@ impl<'a> Plan<'a> {
                 if let Some(out) = out {
                     tile::narrow(step.dtype, &register[..tile.count * width], out);
                 }
-            }
-        }
-        registers[step.register] = target;
-    }
-
-    #[inline]
-    fn argument<'r>(
-        &'r self,
-        registers: &'r [Register],
-        source: Source,
-        width: usize,
-        tile: &Tile,
-        elements: usize,
-    ) -> &'r [u8] {
-        let register = |register: usize| registers[register].bytes(register);
-        match source {
-            Source::Block(block) => &register(block)[..BLOCK * width],
-            Source::Direct(input, _) if !tile.padded => match &self.inputs[input] {
-                Some(walk) => &walk.bytes[(walk.offset + tile.start) * width..][..elements * width],
-                None => &[],
-            },
-            Source::Register(place) | Source::Direct(_, place) => {
-                &register(place)[..elements * width]
             }
         }
     }

@@ -24,6 +24,26 @@ pub(crate) fn copy<T: Pod>(from: &[T], to: &mut [T]) {
     to.copy_from_slice(from);
 }
 
+/// Stores a few values, past the caches where they are aligned to vectors. Call [`finish`] before
+/// another thread may read them.
+#[inline(always)]
+pub(crate) fn store<T: Pod, const N: usize>(values: [T; N], to: &mut [T; N]) {
+    #[cfg(target_arch = "x86_64")]
+    if to.as_ptr().cast::<std::arch::x86_64::__m128i>().is_aligned()
+        && size_of::<[T; N]>().is_multiple_of(16)
+    {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        let (from, to) = (values.as_ptr().cast::<__m128i>(), to.as_mut_ptr().cast::<__m128i>());
+        for vector in 0..size_of::<[T; N]>() / 16 {
+            // SAFETY: both arrays hold so many vectors of plain bits, `to` is aligned to them, and
+            // the instruction is part of every x86-64.
+            unsafe { _mm_stream_si128(to.add(vector), _mm_loadu_si128(from.add(vector))) };
+        }
+        return;
+    }
+    *to = values;
+}
+
 /// Makes what this thread streamed visible to others, in order with what it does next.
 #[inline]
 pub(crate) fn finish() {
@@ -73,6 +93,18 @@ fn copy_avx(from: &[u8], to: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn streamed_values_arrive_at_every_alignment() {
+        let values: [f32; 16] = std::array::from_fn(|i| i as f32);
+        for start in 0..8 {
+            let mut to = [-1.0f32; 32];
+            super::store(values, (&mut to[start..start + 16]).try_into().unwrap());
+            super::finish();
+            assert_eq!(to[start..start + 16], values);
+            assert!(to[..start].iter().chain(&to[start + 16..]).all(|&value| value == -1.0));
+        }
+    }
+
     #[test]
     fn a_streamed_copy_is_a_copy_at_every_alignment() {
         let from: Vec<u8> = (0..300u32).map(|i| i as u8).collect();
