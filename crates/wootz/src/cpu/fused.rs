@@ -293,13 +293,7 @@ impl<'a> Plan<'a> {
 
     /// Runs one step over a tile. The last step stores into `out`.
     #[inline]
-    fn run_step(
-        &self,
-        registers: &mut [u8],
-        step: &PlanStep,
-        tile: &Tile,
-        out: Option<&mut [u8]>,
-    ) {
+    fn run_step(&self, registers: &mut [u8], step: &PlanStep, tile: &Tile, out: Option<&mut [u8]>) {
         let elements = tile.count.next_multiple_of(BLOCK);
         let width = step.width;
         // The others can be read while this register is written.

@@ -138,7 +138,7 @@ const SMALL: usize = 1 << 17;
 
 /// The longest block of `k` whose panels stay in the cache nearest to the core, in bytes of one
 /// line.
-const K_BLOCK_BYTES: usize = 2048;
+const K_BLOCK_BYTES: usize = 1536;
 /// Rows of the left matrix that are multiplied with all panels of a task before the next.
 const ROW_BLOCK: usize = 16 * ROWS;
 /// Panels of the left matrix that a task packs.
