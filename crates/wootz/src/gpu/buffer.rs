@@ -114,14 +114,18 @@ impl Gpu {
         };
         let class = size_class(size).min(limit);
         let block = self.block(class)?;
-        Ok(GpuBuffer {
+        let buffer = GpuBuffer {
             gpu: self.clone(),
             block: Some(block),
             size,
             requested: bytes,
             recorded_reads: AtomicU32::new(0),
             recorded_writes: AtomicU32::new(0),
-        })
+        };
+        if self.simulated.is_some() {
+            super::simulated::poison(self, &buffer)?;
+        }
+        Ok(buffer)
     }
 
     /// How much memory is in use.
@@ -320,7 +324,7 @@ impl Gpu {
     }
 
     /// Write whole words.
-    fn write(&self, buffer: &GpuBuffer, offset: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn write(&self, buffer: &GpuBuffer, offset: u64, data: &[u8]) -> Result<()> {
         let raw = buffer.raw()?;
         for (i, chunk) in data.chunks(STAGING_BYTES as usize).enumerate() {
             let at = offset + i as u64 * STAGING_BYTES;
@@ -416,7 +420,7 @@ impl Gpu {
         Ok(())
     }
 
-    fn staging(&self, bytes: u64) -> Result<wgpu::Buffer> {
+    pub(super) fn staging(&self, bytes: u64) -> Result<wgpu::Buffer> {
         let size = bytes.next_power_of_two().max(4096);
         if let Some(found) = self.transfers.take(size) {
             return Ok(found);

@@ -14,6 +14,7 @@ use wgpu::{ErrorFilter, Features, PollError, PollType};
 use super::buffer::{Memory, Transfers};
 use super::kernel::Kernels;
 use super::recorder::StatusPool;
+use super::simulated::{self, METAL_MATRICES, Simulated, Simulator};
 use crate::error::{Error, Result};
 
 /// What an adapter is made of.
@@ -80,6 +81,9 @@ pub struct GpuOptions {
     pub checked: bool,
     /// Do as if the adapter had no 64-bit integers.
     pub without_int64: bool,
+    /// Open a simulated Apple GPU whose kernels are run by this. It has number 0, and is none of
+    /// [`adapters`].
+    pub simulator: Option<Arc<dyn Simulator>>,
 }
 
 /// What a [`Gpu`] has done since it was opened.
@@ -117,6 +121,7 @@ pub struct Gpu {
     pub(super) statuses: StatusPool,
     pub(super) count: Counts,
     pub(super) checked: bool,
+    pub(super) simulated: Option<Simulated>,
     summary: AdapterSummary,
     features: Features,
     limits: wgpu::Limits,
@@ -126,10 +131,14 @@ pub struct Gpu {
 impl Gpu {
     /// Open the adapter with this index in [`adapters`].
     pub fn open(adapter_index: usize, options: &GpuOptions) -> Result<Arc<Gpu>> {
-        let registry = registry();
-        let Some((adapter, summary)) = registry.get(adapter_index) else {
-            let reason = match registry.len() {
+        let adapters = match options.simulator {
+            Some(_) => std::slice::from_ref(simulated::adapter()?),
+            None => registry(),
+        };
+        let Some((adapter, summary)) = adapters.get(adapter_index) else {
+            let reason = match adapters.len() {
                 0 => "no Vulkan or Metal driver found".to_string(),
+                _ if options.simulator.is_some() => "the simulated gpu has number 0".to_string(),
                 n => format!("there are {n} adapters, counted from 0"),
             };
             return Err(Error::NoDevice { wanted: format!("gpu:{adapter_index}"), reason });
@@ -153,6 +162,8 @@ impl Gpu {
             Features::SHADER_INT64,
             features.contains(Features::SHADER_INT64) && !options.without_int64,
         );
+        let matrices = summary.features.contains(&COOPERATIVE_MATRIX);
+        features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, matrices);
 
         let mut limits = adapter.limits();
         let cap =
@@ -199,6 +210,7 @@ impl Gpu {
             statuses,
             count: Counts::default(),
             checked: options.checked,
+            simulated: options.simulator.clone().map(Simulated::new),
             summary: summary.clone(),
             features,
             limits,
@@ -233,7 +245,8 @@ impl Gpu {
         self.features.contains(Features::SUBGROUP)
     }
 
-    /// Whether kernels may use cooperative matrices.
+    /// Whether kernels may use cooperative matrices as Metal has them: 8x8, of f32 or f16, where
+    /// f16 accumulates in f16 or f32. An adapter with other matrices only has none.
     pub fn has_cooperative_matrix(&self) -> bool {
         self.features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
     }
@@ -429,7 +442,7 @@ fn registry() -> &'static [(wgpu::Adapter, AdapterSummary)] {
     static REGISTRY: OnceLock<Vec<(wgpu::Adapter, AdapterSummary)>> = OnceLock::new();
     REGISTRY.get_or_init(|| {
         // On a target without any backend, wgpu's constructor panics.
-        let backends = wgpu::Instance::enabled_backend_features();
+        let backends = wgpu::Instance::enabled_backend_features() - wgpu::Backends::NOOP;
         if backends.is_empty() {
             return Vec::new();
         }
@@ -439,20 +452,32 @@ fn registry() -> &'static [(wgpu::Adapter, AdapterSummary)] {
             ..wgpu::InstanceDescriptor::new_without_display_handle()
         });
         let adapters = pollster::block_on(instance.enumerate_adapters(backends));
-        let summaries =
-            adapters.iter().enumerate().map(|(i, a)| summarize(i, a)).collect::<Vec<_>>();
+        let summary = |(index, adapter): (usize, &wgpu::Adapter)| {
+            summarize(index, adapter, &adapter.cooperative_matrix_properties())
+        };
+        let summaries = adapters.iter().enumerate().map(summary).collect::<Vec<_>>();
         adapters.into_iter().zip(summaries).collect()
     })
 }
 
-fn summarize(index: usize, adapter: &wgpu::Adapter) -> AdapterSummary {
+/// Describes an adapter that has these cooperative matrices.
+pub(super) fn summarize(
+    index: usize,
+    adapter: &wgpu::Adapter,
+    matrices: &[wgpu::CooperativeMatrixProperties],
+) -> AdapterSummary {
     let (info, limits, offered) = (adapter.get_info(), adapter.limits(), adapter.features());
+    let usable = |feature: &Features| {
+        offered.contains(*feature)
+            && (*feature != Features::EXPERIMENTAL_COOPERATIVE_MATRIX
+                || has_metal_matrices(matrices))
+    };
     let known = [
         ("subgroup", Features::SUBGROUP),
         ("f16", Features::SHADER_F16),
         ("int64", Features::SHADER_INT64),
         ("timestamp", Features::TIMESTAMP_QUERY),
-        ("cooperative-matrix", Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+        (COOPERATIVE_MATRIX, Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
         ("mappable-primary", Features::MAPPABLE_PRIMARY_BUFFERS),
     ];
     AdapterSummary {
@@ -467,7 +492,7 @@ fn summarize(index: usize, adapter: &wgpu::Adapter) -> AdapterSummary {
             wgpu::DeviceType::Other => AdapterKind::Other,
         },
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_string(),
-        features: known.iter().filter(|(_, f)| offered.contains(*f)).map(|(n, _)| *n).collect(),
+        features: known.iter().filter(|(_, f)| usable(f)).map(|(n, _)| *n).collect(),
         max_buffer_bytes: limits.max_buffer_size,
         max_binding_bytes: limits.max_storage_buffer_binding_size,
         max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
@@ -475,5 +500,35 @@ fn summarize(index: usize, adapter: &wgpu::Adapter) -> AdapterSummary {
         workgroup_memory_bytes: limits.max_compute_workgroup_storage_size,
         subgroup_min: info.subgroup_min_size,
         subgroup_max: info.subgroup_max_size,
+    }
+}
+
+/// Whether all the configurations that Metal has are among these.
+fn has_metal_matrices(matrices: &[wgpu::CooperativeMatrixProperties]) -> bool {
+    METAL_MATRICES.iter().all(|&(input, accumulator)| {
+        matrices.iter().any(|matrix| {
+            [matrix.m_size, matrix.n_size, matrix.k_size] == [8; 3]
+                && (matrix.ab_type, matrix.cr_type) == (input, accumulator)
+        })
+    })
+}
+
+/// The feature's name in summaries.
+const COOPERATIVE_MATRIX: &str = "cooperative-matrix";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cooperative_matrices_count_only_where_all_of_metals_are_there() {
+        let metal = simulated::matrices();
+        assert!(has_metal_matrices(&metal));
+        assert!(!has_metal_matrices(&metal[..2]) && !has_metal_matrices(&[]));
+        let mut larger = metal.clone();
+        larger[0].k_size = 16;
+        assert!(!has_metal_matrices(&larger));
+        larger.extend(metal);
+        assert!(has_metal_matrices(&larger));
     }
 }

@@ -21,7 +21,7 @@ pub enum Access {
 
 /// Identifies a kernel's text, and with it the compiled kernel. Whatever changes the text must
 /// show in the variant.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KernelKey {
     /// The operation.
     pub op: &'static str,
@@ -175,7 +175,8 @@ impl Gpu {
         match error {
             None => {
                 let id = self.count.pipelines_created.fetch_add(1, Relaxed);
-                Ok(Kernel { id, pipeline, layout, shape: shape.clone() })
+                let source = self.simulated.is_some().then(|| source.into());
+                Ok(Kernel { id, pipeline, layout, shape: shape.clone(), source })
             }
             Some(wgpu::Error::OutOfMemory { .. }) => Err(self.out_of_memory(0)),
             Some(error) => Err(refuse(error.to_string())),
@@ -250,6 +251,8 @@ pub(super) type Bound = SmallVec<[(u64, u64); 12]>;
 pub(super) struct Kernel {
     pub(super) id: u64,
     pub(super) pipeline: wgpu::ComputePipeline,
+    /// The text, where a simulator needs it.
+    pub(super) source: Option<Arc<str>>,
     layout: Arc<BindLayout>,
     shape: KernelShape,
 }

@@ -40,6 +40,7 @@ pub(crate) mod fused;
 mod kernel;
 pub mod packed;
 mod recorder;
+mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -50,3 +51,4 @@ pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adap
 pub use fused::MATH;
 pub use kernel::{Access, KernelKey, KernelShape, to_msl, validate_wgsl};
 pub use recorder::{Launch, MAX_PARAMS, Recorder, Submission};
+pub use simulated::{Collected, Collector, SimulatedLaunch, Simulator};

@@ -14,6 +14,7 @@ use wgpu::BufferUsages;
 use super::buffer::GpuBuffer;
 use super::device::{Gpu, lock};
 use super::kernel::{Access, Bound, KernelKey, KernelShape};
+use super::simulated::Recording;
 use crate::error::{Error, Result};
 
 /// The most words of parameters that a kernel takes.
@@ -41,12 +42,15 @@ pub struct Recorder {
     open: Option<Open>,
     pins: Pins,
     len: usize,
+    /// What a simulator is given.
+    simulated: Option<Recording>,
 }
 
 impl Gpu {
     /// Start recording.
     pub fn recorder(self: &Arc<Self>) -> Recorder {
-        Recorder { gpu: self.clone(), open: None, pins: Pins(Vec::new()), len: 0 }
+        let simulated = self.simulated.as_ref().map(|_| Recording::default());
+        Recorder { gpu: self.clone(), open: None, pins: Pins(Vec::new()), len: 0, simulated }
     }
 }
 
@@ -93,6 +97,9 @@ impl Recorder {
         }
         let [x, y, z] = launch.groups;
         open.pass.dispatch_workgroups(x, y, z);
+        if let Some(recording) = &mut self.simulated {
+            recording.add(launch, &kernel);
+        }
         for &(buffer, access) in launch.bindings {
             self.pins.add(buffer.clone(), access);
         }
@@ -130,7 +137,8 @@ impl Recorder {
         })?;
         gpu.count.submissions.fetch_add(1, Relaxed);
         gpu.count.dispatches.fetch_add(self.len as u64, Relaxed);
-        Ok(Submission { gpu, index, status: Some(status), outcome: Mutex::new(None) })
+        let outcome = self.simulated.take().map(|recording| recording.run(&gpu));
+        Ok(Submission { gpu, index, status: Some(status), outcome: Mutex::new(outcome) })
     }
 
     /// The encoder, its pass and its status words: made when first needed.
@@ -210,8 +218,8 @@ pub struct Submission {
     index: wgpu::SubmissionIndex,
     /// Always there until `drop` gives it back.
     status: Option<StatusWords>,
-    /// What the status words were, once somebody waited.
-    outcome: Mutex<Option<[u32; 4]>>,
+    /// What the status words were, once somebody waited; or what a simulator complained of.
+    outcome: Mutex<Option<Result<[u32; 4], String>>>,
 }
 
 impl Submission {
@@ -242,8 +250,8 @@ impl Submission {
 
     fn words(&self) -> Result<[u32; 4]> {
         let mut outcome = lock(&self.outcome);
-        if let Some(words) = *outcome {
-            return Ok(words);
+        if let Some(known) = &*outcome {
+            return known.clone().map_err(|message| Error::Gpu { message });
         }
         self.gpu.wait_for(&self.index)?;
         let Some(status) = &self.status else {
@@ -261,7 +269,7 @@ impl Submission {
                            or a kernel failed); its results are not valid";
             return Err(Error::Gpu { message: message.into() });
         }
-        *outcome = Some([a, b, c, d]);
+        *outcome = Some(Ok([a, b, c, d]));
         Ok([a, b, c, d])
     }
 }
@@ -373,7 +381,7 @@ impl Drop for Pins {
 }
 
 /// What the first status word is when nothing was reported.
-const NO_STATUS: u32 = u32::MAX;
+pub(super) const NO_STATUS: u32 = u32::MAX;
 /// What kernels see of the status.
 const STATUS_BYTES: u64 = 16;
 /// Four status words, the marker, and padding.
