@@ -101,6 +101,32 @@ fn on_gpu(subjects: &[Subject], devices: &Devices) -> Vec<(Log, Option<harness::
     subjects.iter().flat_map(check).collect()
 }
 
+/// Every operation as the MSL that Apple's driver would be given. `WOOTZ_METAL_SIM=full` runs every
+/// case and not only those that bring a kernel of their own.
+#[cfg(feature = "gpu")]
+#[test]
+#[ignore = "takes minutes and needs clang: cargo xtask test --metal-sim"]
+fn every_kernel_is_right_as_metal() {
+    wootz::set_threads(1);
+    let full = std::env::var("WOOTZ_METAL_SIM").is_ok_and(|value| value == "full");
+    let outcome = match harness::metal::check_all(&chosen_subjects(), full) {
+        Ok(outcome) => outcome,
+        Err(reason) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: kernels as Metal: {reason}");
+            return;
+        }
+        Err(reason) => panic!("kernels must run as Metal in CI: {reason}"),
+    };
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let text = format!("{}\n\n{}", outcome.summary, outcome.table);
+    std::fs::write(folder.join("wootz-metal.md"), text).unwrap();
+    let failures: Vec<&Failure> = outcome.logs.iter().flat_map(|log| &log.failures).collect();
+    let line =
+        |failure: &&Failure| format!("{}: {}: {}", failure.op, failure.place, failure.message);
+    let text: Vec<String> = failures.iter().take(100).map(line).collect();
+    assert!(failures.is_empty(), "{}\n{} failures", text.join("\n"), failures.len());
+}
+
 /// The GPU part's devices. Without a GPU it is left out, which is a failure in CI.
 #[cfg(feature = "gpu")]
 fn gpu_devices() -> Option<Devices> {

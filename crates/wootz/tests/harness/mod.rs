@@ -9,6 +9,8 @@ pub(crate) mod data;
 pub(crate) mod gpu;
 pub(crate) mod gradients;
 pub(crate) mod layouts;
+#[cfg(feature = "gpu")]
+pub(crate) mod metal;
 pub(crate) mod reference;
 #[cfg(feature = "gpu")]
 pub(crate) mod report;

@@ -1,0 +1,378 @@
+//! The Metal part: cases run as the MSL that Apple's driver would be given, compiled by clang and
+//! executed on the CPU by `metal-sim`, on a device that claims to be an M1.
+//!
+//! First all cases run on a device that only collects kernel texts; then the texts are compiled,
+//! many at a time; then the cases run. Without `full`, a case whose kernels have all been seen in
+//! other cases, or that is large, is left out.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use metal_sim::{Build, Cache, Compiled, Kernel, Launch, Library, Order, Toolchain, Worker};
+use wootz::gpu::{Access, Collector, GpuOptions, SimulatedLaunch, Simulator};
+use wootz::{DType, Device};
+
+use super::cpu::compare_all;
+use super::data::Host;
+use super::layouts::{Layout, constant_along_broadcast};
+use super::tolerance::{Against, compare_specials};
+use super::watchdog::Watchdog;
+use super::{
+    Log, SPECIALS, Subject, draw, follows_dtype, like_doubles, run, same_bits, with_specials,
+};
+
+/// Elements of an array above which a case is left to a full run.
+const LARGE: usize = 1 << 16;
+
+/// What came of all cases.
+pub(crate) struct Outcome {
+    pub(crate) logs: Vec<Log>,
+    pub(crate) summary: String,
+    /// Lines of a table: operation, kernels, cases, checks, failures.
+    pub(crate) table: String,
+}
+
+/// Runs the cases; `Err` is the reason why none can run.
+pub(crate) fn check_all(subjects: &[Subject], full: bool) -> Result<Outcome, String> {
+    let toolchain = Toolchain::find()?;
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("metal-sim");
+    let cache = Arc::new(Cache::open(&folder, toolchain)?);
+    let start = Instant::now();
+    let mut plan = Plan::new(subjects, full);
+    say(start, format!("{} kernel texts in {} cases", plan.kernels.len(), plan.units.len()));
+
+    let mut logs = Vec::new();
+    let mut built = HashMap::new();
+    for column in COLUMNS {
+        let (kernels, failures) = build(&cache, &mut plan, column);
+        logs.extend(failures);
+        built.insert(column.name, Arc::new(kernels));
+        say(start, format!("compiled {}", column.name));
+    }
+    let ran = Arc::new(Ran::default());
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<Vec<Log>, String> {
+        let watchdog = Watchdog::start();
+        let devices = Devices::open(&cache, &built, &ran)?;
+        let mut logs = Vec::new();
+        while let Some(unit) = plan.units.get(next.fetch_add(1, Ordering::Relaxed)) {
+            watchdog.case(unit.subject, "simulated GPU");
+            logs.push(unit.check(&devices));
+        }
+        Ok(logs)
+    };
+    let results = std::thread::scope(|scope| {
+        [scope.spawn(work), scope.spawn(work)].map(|worker| worker.join().unwrap())
+    });
+    for result in results {
+        logs.extend(result?);
+    }
+    let summary = plan.summary(&ran, &logs);
+    say(start, summary.clone());
+    Ok(Outcome { summary, table: plan.table(&logs), logs })
+}
+
+fn say(start: Instant, text: String) {
+    println!("{:6.1} s  {text}", start.elapsed().as_secs_f64());
+}
+
+/// A way to compile and run every kernel.
+#[derive(Clone, Copy)]
+struct Column {
+    name: &'static str,
+    build: Build,
+    orders: &'static [Order],
+}
+
+/// As shipped, in three orders of threads that must agree; with naga's checks; with races looked
+/// for; and as Metal's compiler may do it by default.
+const COLUMNS: [Column; 4] = [
+    Column {
+        name: "unchecked",
+        build: Build { checked: false, fast_math: false, counting: false },
+        orders: &[Order::Forward, Order::Reverse, Order::Shuffled(7)],
+    },
+    Column {
+        name: "checked",
+        build: Build { checked: true, fast_math: false, counting: false },
+        orders: &[Order::Forward],
+    },
+    Column {
+        name: "watched for races",
+        build: Build { checked: false, fast_math: false, counting: true },
+        orders: &[Order::Forward],
+    },
+    Column {
+        name: "fast-math",
+        build: Build { checked: false, fast_math: true, counting: false },
+        orders: &[Order::Forward],
+    },
+];
+
+/// The devices of one thread, one a column.
+struct Devices {
+    unchecked: Device,
+    checked: Device,
+    watched: Device,
+    fast: Device,
+}
+
+type Kernels = HashMap<Arc<str>, Arc<Compiled>>;
+
+impl Devices {
+    fn open(
+        cache: &Arc<Cache>,
+        built: &HashMap<&'static str, Arc<Kernels>>,
+        ran: &Arc<Ran>,
+    ) -> Result<Devices, String> {
+        let open = |column: Column| -> Result<Device, String> {
+            let worker = Mutex::new(Worker::new(cache)?);
+            let kernels = built[column.name].clone();
+            let simulator = Metal { column, kernels, worker, ran: ran.clone() };
+            simulated(Arc::new(simulator))
+        };
+        let [unchecked, checked, watched, fast] = COLUMNS;
+        Ok(Devices {
+            unchecked: open(unchecked)?,
+            checked: open(checked)?,
+            watched: open(watched)?,
+            fast: open(fast)?,
+        })
+    }
+}
+
+fn simulated(simulator: Arc<dyn Simulator>) -> Result<Device, String> {
+    let options = GpuOptions { simulator: Some(simulator), ..Default::default() };
+    Device::gpu_with(0, &options).map_err(|error| error.to_string())
+}
+
+/// What was executed.
+#[derive(Default)]
+struct Ran {
+    launches: AtomicUsize,
+    texts: Mutex<BTreeSet<Arc<str>>>,
+}
+
+/// Runs launches as MSL.
+struct Metal {
+    column: Column,
+    kernels: Arc<Kernels>,
+    worker: Mutex<Worker>,
+    ran: Arc<Ran>,
+}
+
+impl Simulator for Metal {
+    fn run(&self, launches: &[SimulatedLaunch], memory: &mut [Vec<u8>]) -> Result<(), String> {
+        let converted = launches
+            .iter()
+            .map(|launch| {
+                let kernel = self.kernels.get(&launch.source);
+                let kernel = kernel.ok_or_else(|| format!("{} was not compiled", launch.key))?;
+                let writes = |(place, access): &(usize, Access)| (*place, *access != Access::Read);
+                Ok(Launch {
+                    kernel: kernel.clone(),
+                    params: launch.params.clone(),
+                    groups: launch.groups,
+                    bindings: launch.bindings.iter().map(writes).collect(),
+                })
+            })
+            .collect::<Result<Vec<_>, String>>()?;
+        let mut worker = self.worker.lock().unwrap();
+        let before = memory.to_vec();
+        for (number, &order) in self.column.orders.iter().enumerate() {
+            let mut after = before.clone();
+            worker.run(&converted, &mut after, order).map_err(|failure| failure.to_string())?;
+            self.ran.launches.fetch_add(launches.len(), Ordering::Relaxed);
+            if number == 0 {
+                memory.clone_from_slice(&after);
+            } else if let Some(place) = (0..memory.len()).find(|&i| memory[i] != after[i]) {
+                let writer = |launch: &&SimulatedLaunch| {
+                    launch.bindings.contains(&(place, Access::ReadWrite))
+                };
+                let names: Vec<String> =
+                    launches.iter().filter(writer).map(|launch| launch.key.to_string()).collect();
+                return Err(format!(
+                    "other bits when threads run in the order {order:?}: written by {}",
+                    names.join(", ")
+                ));
+            }
+        }
+        self.ran.texts.lock().unwrap().extend(launches.iter().map(|launch| launch.source.clone()));
+        Ok(())
+    }
+}
+
+/// One way to run a case.
+struct Unit<'a> {
+    subject: &'a Subject,
+    dtype: DType,
+    layout: Layout,
+    special: Option<&'static [f64]>,
+}
+
+impl Unit<'_> {
+    fn inputs(&self) -> Option<Vec<Host>> {
+        let hosts = draw(self.subject, self.dtype);
+        match (self.special, self.layout) {
+            (Some(special), _) => with_specials(self.subject, &hosts, special),
+            (None, Layout::Broadcast) => Some(hosts.iter().map(constant_along_broadcast).collect()),
+            (None, _) => Some(hosts),
+        }
+    }
+
+    fn is_large(&self) -> bool {
+        self.inputs().is_some_and(|hosts| hosts.iter().any(|host| host.size() > LARGE))
+    }
+
+    fn check(&self, devices: &Devices) -> Log {
+        let mut log = Log::new(self.subject);
+        let case = &self.subject.case;
+        let (Some(hosts), cpu) = (self.inputs(), Device::cpu()) else { return log };
+        // The CPU's part reports a case that does not run there.
+        let Ok(want) = run(case, &hosts, Layout::Contiguous, &cpu) else { return log };
+        let on = |device: &Device| run(case, &hosts, self.layout, device);
+        let close = |got: Vec<Host>| match self.special {
+            Some(_) => {
+                got.iter().zip(&want).try_for_each(|(got, want)| compare_specials(got, want))
+            }
+            None => compare_all(&got, &want, case.tolerance, Against::Device, self.dtype),
+        };
+        let base = on(&devices.unchecked);
+        let place = |column: &str| match self.special {
+            Some(special) => format!("{} as Metal, {column}, with {special:?}", self.dtype),
+            None => format!("{} as Metal, {column}, {:?}", self.dtype, self.layout),
+        };
+        log.check(&place("unchecked"), base.clone().and_then(close));
+        log.check(&place("fast-math"), on(&devices.fast).and_then(close));
+        let Ok(base) = base else { return log };
+        for (name, device) in [("checked", &devices.checked), ("watched", &devices.watched)] {
+            log.check(&place(name), on(device).and_then(|got| same_bits(&got, &base)));
+        }
+        log
+    }
+}
+
+/// What is to be run, and the kernels it needs.
+struct Plan<'a> {
+    units: Vec<Unit<'a>>,
+    /// Names by text, and the operations whose cases launch them.
+    kernels: BTreeMap<Arc<str>, String>,
+    users: BTreeMap<&'static str, BTreeSet<Arc<str>>>,
+    left_out: BTreeMap<&'static str, usize>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(subjects: &'a [Subject], full: bool) -> Plan<'a> {
+        let collector = Arc::new(Collector::default());
+        let device = simulated(collector.clone()).unwrap();
+        let mut plan = Plan {
+            units: Vec::new(),
+            kernels: BTreeMap::new(),
+            users: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+        };
+        for (number, subject) in subjects.iter().enumerate() {
+            for unit in units(subject, number, full) {
+                let large = !full && unit.is_large();
+                if large {
+                    *plan.left_out.entry("large").or_default() += 1;
+                    continue;
+                }
+                let Some(hosts) = unit.inputs() else { continue };
+                // Results are meaningless here, and so are errors about them.
+                let _ = run(&subject.case, &hosts, unit.layout, &device);
+                let mut new = false;
+                for kernel in collector.take() {
+                    let text = kernel.launch.source;
+                    plan.users.entry(subject.op).or_default().insert(text.clone());
+                    new |= plan.kernels.insert(text, kernel.launch.key.to_string()).is_none();
+                }
+                let special = unit.special.is_some() && unit.layout == Layout::Contiguous;
+                if full || new || special {
+                    plan.units.push(unit);
+                } else {
+                    *plan.left_out.entry("without a kernel of its own").or_default() += 1;
+                }
+            }
+        }
+        plan
+    }
+
+    fn summary(&self, ran: &Ran, logs: &[Log]) -> String {
+        let texts = ran.texts.lock().unwrap().len();
+        let launches = ran.launches.load(Ordering::Relaxed);
+        let checks: usize = logs.iter().map(|log| log.checks).sum();
+        let failures: usize = logs.iter().map(|log| log.failures.len()).sum();
+        let left: Vec<String> =
+            self.left_out.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        let left = if left.is_empty() { "none".into() } else { left.join(", ") };
+        format!(
+            "{texts} of {} kernels executed as MSL in {launches} launches: {} cases, {checks} \
+             checks, {failures} failures; cases left to a full run: {left}",
+            self.kernels.len(),
+            self.units.len(),
+        )
+    }
+
+    fn table(&self, logs: &[Log]) -> String {
+        let mut text = String::from(
+            "| operation | kernels | cases | checks | failures |\n|---|---|---|---|---|\n",
+        );
+        for (op, kernels) in &self.users {
+            let cases = self.units.iter().filter(|unit| unit.subject.op == *op).count();
+            let own = || logs.iter().filter(|log| log.op == *op);
+            let checks: usize = own().map(|log| log.checks).sum();
+            let failures: usize = own().map(|log| log.failures.len()).sum();
+            let kernels = kernels.len();
+            text += &format!("| {op} | {kernels} | {cases} | {checks} | {failures} |\n");
+        }
+        text
+    }
+}
+
+/// The ways to run a case: in all dtypes and layouts, or in one plain and one packed dtype.
+fn units(subject: &Subject, number: usize, full: bool) -> Vec<Unit<'_>> {
+    let dtypes: Vec<DType> =
+        subject.case.dtypes.iter().copied().filter(|&dtype| dtype != DType::F64).collect();
+    let packed: Vec<DType> = dtypes.iter().copied().filter(|dtype| dtype.size() < 4).collect();
+    let wide = dtypes.iter().copied().find(|&dtype| dtype == DType::F32);
+    let wide = wide.or_else(|| dtypes.iter().copied().find(|dtype| dtype.size() >= 4));
+    let narrow = (!packed.is_empty()).then(|| packed[number % packed.len()]);
+    let chosen = if full { dtypes } else { wide.into_iter().chain(narrow).collect() };
+    let mut units = Vec::new();
+    for dtype in chosen {
+        let unit = |layout, special| Unit { subject, dtype, layout, special };
+        units.push(unit(Layout::Contiguous, None));
+        units.extend(Layout::VIEWS.iter().map(|&layout| unit(layout, None)));
+        if dtype.is_float() && follows_dtype(&subject.case) && like_doubles(subject) {
+            units.extend(SPECIALS.map(|special| unit(Layout::Contiguous, Some(special))));
+        }
+    }
+    units
+}
+
+/// Compiles all kernels for a column; those that are refused are failures.
+fn build(cache: &Cache, plan: &mut Plan<'_>, column: Column) -> (Kernels, Vec<Log>) {
+    let mut kernels = Vec::new();
+    let mut names = HashMap::new();
+    for (number, (text, name)) in plan.kernels.iter().enumerate() {
+        let name = format!("{name}#{number}");
+        kernels.push(Kernel::wgsl(&name, &**text));
+        names.insert(name, text.clone());
+    }
+    let (library, error) = Library::build_all(cache, &kernels, column.build);
+    let compiled =
+        library.kernels().map(|kernel| (names[&kernel.name].clone(), kernel.clone())).collect();
+    let logs = error
+        .refused
+        .into_iter()
+        .map(|(name, message)| {
+            let mut log = Log { op: "metal-sim", case: name, checks: 0, failures: Vec::new() };
+            log.check(column.name, Err(message));
+            log
+        })
+        .collect();
+    (compiled, logs)
+}
