@@ -1,6 +1,6 @@
 //! Compiling kernels into libraries, many at a time, and keeping them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -319,12 +319,11 @@ fn run_batch(cache: &Cache, batch: &[&Prepared], build: Build) -> Result<(), Str
 /// One file with many kernels, each in its namespace.
 fn unit(batch: &[&Prepared], pass: Pass) -> Result<String, String> {
     let mut text = "#include \"headers/arguments.h\"\n#include \"headers/keywords.h\"\n".to_owned();
-    for kernel in batch {
-        let tokens = scan::tokens(&kernel.translated.text)?;
-        let items = scan::items(&tokens);
-        let kernel_text = rewrite(&items, &kernel.translated.entry, &kernel.symbol, pass)
-            .map_err(|message| format!("{}:1:1: error: {message}", kernel.symbol))?;
-        text.push_str(&kernel_text);
+    let mut seen = HashSet::new();
+    for Prepared { translated, symbol, .. } in batch {
+        let tokens = scan::tokens(&translated.text)?;
+        rewrite(&scan::items(&tokens), &translated.entry, symbol, pass, &mut seen, &mut text)
+            .map_err(|message| format!("{symbol}:1:1: error: {message}"))?;
     }
     Ok(text)
 }
@@ -380,7 +379,7 @@ fn hash(value: &impl Hash) -> String {
 }
 
 /// To be counted up when flags or the rewriter change.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const CHECK: &[&str] = &[
     "-x",
@@ -412,6 +411,7 @@ const RUN: &[&str] = &[
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-math-errno",
+    "-fconvergent-functions",
     "-ffp-contract=on",
     "-fno-unwind-tables",
     "-fno-asynchronous-unwind-tables",
