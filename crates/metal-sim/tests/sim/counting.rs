@@ -2,6 +2,7 @@
 
 use metal_sim::{FailureKind, Order};
 
+use crate::refused::{HEAD, msl};
 use crate::support::{COUNTING, Case, PLAIN, cache, words, zeros};
 
 fn copy(index: &str) -> String {
@@ -114,4 +115,19 @@ fn threadgroups_of_a_launch_are_not_ordered() {
     is_race("t[i] = 0; y[i + 64] = i;", 2, "another threadgroup");
     is_race("t[i] = 0; if (group.x == 1) { y[i] = i; }", 2, "another threadgroup");
     is_race("t[i] = 0; atomicAdd(&a[0], 1u);", 2, "");
+}
+
+/// A barrier that is for no memory lets threads meet, but orders nothing.
+#[test]
+fn a_barrier_without_memory_orders_nothing() {
+    let Some(cache) = cache() else { return };
+    for (flag, right) in [("mem_threadgroup", true), ("mem_none", false)] {
+        let text = format!(
+            "{HEAD} s[t] = c[t]; threadgroup_barrier(mem_flags::{flag}); o[t] = s[31 - t]; }}"
+        );
+        let memory = vec![(zeros(128), true), (zeros(128), false)];
+        let case = Case { kernel: msl(&text), params: &[], groups: [1, 1, 1], memory };
+        let outcome = case.run(&cache, COUNTING, Order::Forward);
+        assert_eq!(outcome.is_ok(), right, "{flag}: {outcome:?}");
+    }
 }

@@ -5,7 +5,7 @@ use metal_sim::{Binding, Kernel, Library, Translated};
 use crate::support::{PLAIN, cache};
 
 /// A kernel written in MSL, with two buffers and one threadgroup variable.
-fn msl(text: &str) -> Kernel {
+pub(crate) fn msl(text: &str) -> Kernel {
     let binding = |binding, writes| Binding { binding, slot: binding, writes };
     let text = format!("#include <metal_stdlib>\nusing namespace metal;\n{text}");
     Kernel::msl(
@@ -24,7 +24,7 @@ fn msl(text: &str) -> Kernel {
     )
 }
 
-const HEAD: &str = "kernel void k(device float *o [[buffer(0)]], constant float *c [[buffer(1)]], \
+pub(crate) const HEAD: &str = "kernel void k(device float *o [[buffer(0)]], constant float *c [[buffer(1)]], \
     threadgroup float *s [[threadgroup(0)]], uint t [[thread_index_in_threadgroup]]) {";
 
 #[test]
@@ -57,6 +57,7 @@ fn mistakes_in_msl_are_refused() {
         ("a local pointer without address space", body("float x = 1.0; float *p = &x; o[t] = *p;")),
         ("double", body("double d = o[t]; o[t] = d;")),
         ("too few components", body("float4 v = float4(1.0f, 2.0f); o[t] = v.x;")),
+        ("a cast to a vector", body("int4 v = int4(1); float4 f = (float4)v; o[t] = f.x;")),
         ("float4 to half4", body("half4 h = float4(o[t]); o[t] = h.x;")),
         (
             "a buffer index twice",
