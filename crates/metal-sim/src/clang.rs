@@ -17,6 +17,9 @@ impl Toolchain {
     /// Looks for `clang++-19`, then for other names of clang 17 or newer. The error says what is
     /// missing and how to get it.
     pub fn find() -> Result<Toolchain, String> {
+        if !cfg!(target_os = "linux") {
+            return Err("kernels are run as Metal only on Linux".into());
+        }
         Toolchain::find_among(&["clang++-19", "clang++", "clang++-20", "clang++-18", "clang++-17"])
     }
 

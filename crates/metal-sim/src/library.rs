@@ -1,6 +1,6 @@
 //! Compiling kernels into libraries, many at a time, and keeping them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -154,8 +154,9 @@ impl Library {
     pub fn build_all(cache: &Cache, kernels: &[Kernel], build: Build) -> (Library, BuildError) {
         let mut refused = BTreeMap::new();
         let mut prepared = Vec::new();
-        for kernel in kernels {
-            match prepare(kernel, build) {
+        let results = in_parallel(cache.jobs, kernels, |kernel| prepare(kernel, build));
+        for (kernel, result) in kernels.iter().zip(results) {
+            match result {
                 Ok(kernel) => prepared.push(kernel),
                 Err(message) => _ = refused.insert(kernel.name.clone(), message),
             }
@@ -241,21 +242,35 @@ const BATCH: usize = 32;
 /// Compiles all kernels; gives the symbols and messages of those that were refused.
 fn compile_batches(cache: &Cache, kernels: &[&Prepared], build: Build) -> Vec<(String, String)> {
     let batches = kernels.chunks(BATCH).collect::<Vec<_>>();
+    let refused = in_parallel(cache.jobs, &batches, |batch| compile_batch(cache, batch, build));
+    refused.into_iter().flatten().collect()
+}
+
+/// The results of a function, computed by some threads.
+fn in_parallel<T: Sync, R: Send>(
+    jobs: usize,
+    inputs: &[T],
+    function: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let refused = Mutex::new(Vec::new());
+    let results = Mutex::new(Vec::new());
     let work = || {
-        while let Some(batch) = batches.get(next.fetch_add(1, Relaxed)) {
-            let found = compile_batch(cache, batch, build);
-            refused.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+        loop {
+            let index = next.fetch_add(1, Relaxed);
+            let Some(input) = inputs.get(index) else { break };
+            let result = function(input);
+            results.lock().unwrap_or_else(PoisonError::into_inner).push((index, result));
         }
     };
     std::thread::scope(|scope| {
-        for _ in 1..cache.jobs.min(batches.len()) {
+        for _ in 1..jobs.min(inputs.len()) {
             scope.spawn(work);
         }
         work();
     });
-    refused.into_inner().unwrap_or_else(PoisonError::into_inner)
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(index, _)| *index);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Both passes over one batch. When some kernels are refused the others are compiled without them.
@@ -319,12 +334,11 @@ fn run_batch(cache: &Cache, batch: &[&Prepared], build: Build) -> Result<(), Str
 /// One file with many kernels, each in its namespace.
 fn unit(batch: &[&Prepared], pass: Pass) -> Result<String, String> {
     let mut text = "#include \"headers/arguments.h\"\n#include \"headers/keywords.h\"\n".to_owned();
-    for kernel in batch {
-        let tokens = scan::tokens(&kernel.translated.text)?;
-        let items = scan::items(&tokens);
-        let kernel_text = rewrite(&items, &kernel.translated.entry, &kernel.symbol, pass)
-            .map_err(|message| format!("{}:1:1: error: {message}", kernel.symbol))?;
-        text.push_str(&kernel_text);
+    let mut seen = HashSet::new();
+    for Prepared { translated, symbol, .. } in batch {
+        let tokens = scan::tokens(&translated.text)?;
+        rewrite(&scan::items(&tokens), &translated.entry, symbol, pass, &mut seen, &mut text)
+            .map_err(|message| format!("{symbol}:1:1: error: {message}"))?;
     }
     Ok(text)
 }
@@ -380,7 +394,7 @@ fn hash(value: &impl Hash) -> String {
 }
 
 /// To be counted up when flags or the rewriter change.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 const CHECK: &[&str] = &[
     "-x",
@@ -412,6 +426,7 @@ const RUN: &[&str] = &[
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-math-errno",
+    "-fconvergent-functions",
     "-ffp-contract=on",
     "-fno-unwind-tables",
     "-fno-asynchronous-unwind-tables",

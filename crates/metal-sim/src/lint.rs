@@ -69,6 +69,17 @@ fn lint_function(function: &Function<'_>, is_entry: bool, found: &mut Vec<String
     if is_entry {
         lint_entry(function, found);
     }
+    for window in function.body.windows(4) {
+        if let [open, kind, close, after] = window
+            && open.is("(")
+            && close.is(")")
+            && is_vector(kind.text)
+            && matches!(after.kind, Kind::Word | Kind::Number)
+        {
+            // clang would take the bits of a vector where Metal converts.
+            found.push(format!("line {}: write `{}(..)`, no cast", kind.line, kind.text));
+        }
+    }
     for statement in function.body.split(|token| matches!(token.text, ";" | "{" | "}")) {
         let Some(first) = statement.first() else { continue };
         let line = first.line;
@@ -81,6 +92,12 @@ fn lint_function(function: &Function<'_>, is_entry: bool, found: &mut Vec<String
             found.push(format!("line {line}: a pointer needs an address space"));
         }
     }
+}
+
+fn is_vector(name: &str) -> bool {
+    let scalar = name.strip_suffix(['2', '3', '4']).unwrap_or_default();
+    let scalars = ["float", "half", "bool", "char", "short", "int", "long"];
+    scalars.contains(&scalar.strip_prefix('u').unwrap_or(scalar))
 }
 
 /// `T *p`, `T const& r = ..` and the like at the beginning of a statement.

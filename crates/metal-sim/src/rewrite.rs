@@ -14,34 +14,42 @@ pub(crate) enum Pass {
     Run,
 }
 
-/// The kernel in its own namespace, for a file with many. Lines keep their numbers; `symbol` names
-/// the namespace, the function to call, and the file in clang's messages.
+/// Adds the kernel to a file with many, in its own namespace. Lines keep their numbers; `symbol`
+/// names the namespace, the function to call, and the file in clang's messages. `seen` has the
+/// functions that are in the file.
 pub(crate) fn rewrite(
     items: &[Item<'_>],
     entry: &str,
     symbol: &str,
     pass: Pass,
-) -> Result<String, String> {
-    let mut text = format!("namespace in_{symbol} {{\n#line 1 \"{symbol}\"\n");
-    let mut seen = HashSet::new();
+    seen: &mut HashSet<String>,
+    text: &mut String,
+) -> Result<(), String> {
+    // Without a name, so that clang drops what is inlined everywhere.
+    text.push_str(&format!("namespace in_{symbol} {{ namespace {{\n#line 1 \"{symbol}\"\n"));
     let used = used(items, entry);
+    let mut here = HashSet::new();
     for item in items {
-        // To run, functions that differ only in address spaces are one and the same, and those
-        // that are not called only cost time.
-        let left_out = pass == Pass::Run
-            && item.function.as_ref().is_some_and(|function| {
-                !used.contains(function.name) || !seen.insert(erased(item))
-            });
-        put(item, left_out, &mut text);
+        let left_out = item.function.as_ref().is_some_and(|function| {
+            let used = used.contains(function.name);
+            match pass {
+                // Without address spaces, functions that differ only in them are the same.
+                Pass::Run => !used || !here.insert(words(item, false)),
+                // Kernels come with many of the same functions; those not called are checked once.
+                Pass::Check => !seen.insert(words(item, true)) && !used,
+            }
+        });
+        put(item, left_out, text);
     }
+    text.push_str("\n}\n");
     let function = items.iter().filter_map(|item| item.function.as_ref());
     let function = function.into_iter().find(|function| function.name == entry);
     let function = function.ok_or_else(|| format!("there is no function {entry}"))?;
     if pass == Pass::Run {
-        put_call(function, symbol, &mut text)?;
+        put_call(function, symbol, text)?;
     }
     text.push_str("\n}\n");
-    Ok(text)
+    Ok(())
 }
 
 /// The names that are reached from the entry point.
@@ -58,9 +66,11 @@ fn used<'a>(items: &[Item<'a>], entry: &'a str) -> HashSet<&'a str> {
     used
 }
 
-fn erased(item: &Item<'_>) -> String {
-    let kept =
-        |token: &&scan::Token<'_>| token.kind != Kind::Blank && !SPACES.contains(&token.text);
+/// A function's words, for comparing it with others.
+fn words(item: &Item<'_>, with_spaces: bool) -> String {
+    let kept = |token: &&scan::Token<'_>| {
+        token.kind != Kind::Blank && (with_spaces || !SPACES.contains(&token.text))
+    };
     item.tokens.iter().filter(kept).map(|token| token.text).collect::<Vec<_>>().join(" ")
 }
 

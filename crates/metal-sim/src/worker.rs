@@ -44,6 +44,8 @@ const TIMEOUT: u32 = 60;
 pub struct Worker {
     /// Seconds after which a launch counts as endless.
     pub timeout: u32,
+    /// Are floats that are too small to be normal taken as zero, as GPUs may? Only on x86.
+    pub flush_denormals: bool,
     program: PathBuf,
     process: Option<Process>,
 }
@@ -58,7 +60,8 @@ struct Process {
 impl Worker {
     /// A worker; the program that it runs is compiled if the cache does not have it.
     pub fn new(cache: &Cache) -> Result<Worker, String> {
-        Ok(Worker { timeout: TIMEOUT, program: cache.runner()?, process: None })
+        let program = cache.runner()?;
+        Ok(Worker { timeout: TIMEOUT, flush_denormals: false, program, process: None })
     }
 
     /// Runs launches in order over memory; each sees what those before it wrote. Memory that some
@@ -130,7 +133,8 @@ impl Worker {
             Order::Shuffled(seed) => (2, seed),
         };
         let mut request = Request::default();
-        request.words(&[1, mode]).long(seed).words(&[self.timeout, counting.into()]);
+        request.words(&[1, mode]).long(seed).words(&[self.timeout]);
+        request.words(&[counting.into(), self.flush_denormals.into()]);
         request.words(&[memory.len() as u32]);
         for (bytes, written) in memory.iter().zip(written) {
             request.words(&[(*written).into()]).long(bytes.len() as u64).bytes(bytes);

@@ -24,13 +24,16 @@ typedef void (*msl_lane_function)(msl_lane *const *lanes, unsigned mask);
 
 enum { MSL_MEM_NONE = 0, MSL_MEM_DEVICE = 1, MSL_MEM_THREADGROUP = 2 };
 
+// A call that other threads take part in: it must stay where it is and the only one of its kind.
+#define MSL_TOGETHER __attribute__((convergent, noduplicate, nomerge))
+
 extern "C" {
 // Waits for all threads of the threadgroup.
-void msl_group_barrier(int flags);
+MSL_TOGETHER void msl_group_barrier(int flags);
 // Waits for the lanes of the simdgroup that come here.
-void msl_simd_barrier(int flags);
+MSL_TOGETHER void msl_simd_barrier(int flags);
 // Calls `function` once for all lanes that come here; `all`: lanes that do not come are an error.
-void msl_lanes(msl_lane_function function, const void *in, void *out, unsigned argument, int all);
+MSL_TOGETHER void msl_lanes(msl_lane_function function, const void *in, void *out, unsigned argument, int all);
 // The calling thread's lane in its simdgroup.
 unsigned msl_lane_index();
 // Counting builds: an atomic access from `site`.

@@ -94,6 +94,14 @@ static void set_timer(u32 seconds) {
   setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
+static void flush_denormals(bool on) {
+#if defined(__x86_64__)
+  constexpr u32 BITS = 0x8040;
+  u32 control = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(on ? control | BITS : control & ~BITS);
+#endif
+}
+
 static Launch read_launch() {
   Launch launch;
   launch.library = read_text();
@@ -189,6 +197,7 @@ static void run() {
   s.random = read_u64();
   u32 timeout = read_u32();
   observer.on = read_u32();
+  flush_denormals(read_u32());
   memory.resize(read_u32());
   std::vector<bool> writes;
   for (auto &block : memory) {

@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 
 constexpr size_t PAGE = 4096;
-// No 32-bit index of elements of 4 bytes gets past this, so the guard tells whose index was wrong.
-constexpr size_t GUARD = (size_t)17 << 30;
+// No 32-bit index of elements of 16 bytes gets past this, so the guard tells whose index was wrong.
+constexpr size_t GUARD = (size_t)65 << 30;
 constexpr unsigned char POISON = 0xff;
 
 struct Block {

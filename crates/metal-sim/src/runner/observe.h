@@ -148,8 +148,9 @@ inline void Observer::check_race(const Region &region, Cell &cell, size_t offset
 }
 
 inline u32 Observer::site_number(const void *site) {
-  // Few sites per kernel, and mostly the one that was asked for last.
-  static u32 last = 0;
+  // Where the site was found the last time, by some bits of its address.
+  static u32 found[1024];
+  u32 &last = found[(uintptr_t)site & 1023];
   if (last < sites.size() && sites[last] == site) return last;
   for (last = 0; last < sites.size(); ++last)
     if (sites[last] == site) return last;
