@@ -1,6 +1,7 @@
 //! The wootz command-line program.
 
 mod devices;
+mod kernels;
 
 use clap::{Parser, Subcommand};
 
@@ -19,10 +20,13 @@ const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WOOTZ_COMMI
 enum Command {
     /// List the devices that arrays can live on, and which one is the default.
     Devices(devices::Options),
+    /// Print the GPU kernels of an operation as they reach the driver, or list all.
+    Kernels(kernels::Options),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Devices(options) => devices::run(&options),
+        Command::Kernels(options) => kernels::run(&options),
     }
 }

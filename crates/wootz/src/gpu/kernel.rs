@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use smallvec::SmallVec;
 
+use super::cost::workgroup_memory_fits_apple7;
 use super::device::{Gpu, lock};
+use super::translate::ENTRY;
 use crate::error::{Error, Result};
 
 /// What a kernel does with a binding.
@@ -40,37 +42,6 @@ impl fmt::Display for KernelKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.op, self.variant)
     }
-}
-
-/// Parse and validate WGSL without a device, allowing every feature that kernels may use.
-/// The error is the compiler's message with the place in the text.
-pub fn validate_wgsl(source: &str) -> Result<(), String> {
-    parse(source).map(|_| ())
-}
-
-/// The MSL that Apple's driver would be given, with runtime checks off as in shipped kernels.
-pub fn to_msl(source: &str) -> Result<String, String> {
-    use naga::back::msl;
-    use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
-
-    let (module, info) = parse(source)?;
-    let unchecked = BoundsCheckPolicy::Unchecked;
-    let options = msl::Options {
-        lang_version: (3, 0),
-        bounds_check_policies: BoundsCheckPolicies {
-            index: unchecked,
-            buffer: unchecked,
-            image_load: unchecked,
-            binding_array: unchecked,
-        },
-        zero_initialize_workgroup_memory: false,
-        force_loop_bounding: false,
-        emit_int_div_checks: false,
-        ..Default::default()
-    };
-    msl::write_string(&module, &info, &options, &Default::default())
-        .map(|(text, _)| text)
-        .map_err(|error| error.to_string())
 }
 
 impl Gpu {
@@ -136,6 +107,9 @@ impl Gpu {
             let text = format!("it declares {declared} bytes of parameters and is given {given}");
             return Err(refuse(text));
         }
+        if self.simulated.is_some() {
+            workgroup_memory_fits_apple7(&module).map_err(refuse)?;
+        }
         let layout = self.bind_layout(&shape.accesses)?;
         let (pipeline, error) = self.scoped(|| {
             let descriptor = wgpu::ShaderModuleDescriptor {
@@ -163,7 +137,7 @@ impl Gpu {
                 label: Some(&label),
                 layout: Some(&pipeline_layout),
                 module: &module,
-                entry_point: Some("main"),
+                entry_point: Some(ENTRY),
                 compilation_options: wgpu::PipelineCompilationOptions {
                     zero_initialize_workgroup_memory: self.checked,
                     ..Default::default()
@@ -302,21 +276,4 @@ impl BindGroups {
         }
         self.young.insert(key, group);
     }
-}
-
-fn parse(source: &str) -> Result<(naga::Module, naga::valid::ModuleInfo), String> {
-    let module =
-        naga::front::wgsl::parse_str(source).map_err(|error| error.emit_to_string(source))?;
-    use naga::valid::{Capabilities, ValidationFlags, Validator};
-    let capabilities = Capabilities::IMMEDIATES
-        | Capabilities::SHADER_INT64
-        | Capabilities::SHADER_FLOAT16
-        | Capabilities::SHADER_FLOAT16_IN_FLOAT32
-        | Capabilities::SUBGROUP
-        | Capabilities::SUBGROUP_BARRIER
-        | Capabilities::COOPERATIVE_MATRIX;
-    let info = Validator::new(ValidationFlags::all(), capabilities)
-        .validate(&module)
-        .map_err(|error| error.emit_to_string(source))?;
-    Ok((module, info))
 }

@@ -32,9 +32,12 @@
 //! - `enable f16;` is written where it is used; `enable subgroups;` must not be written: naga rejects it.
 //!
 //! Kernels of one [`Recorder`] run in order; each sees what those before it wrote.
+//!
+//! With [`GpuOptions::simulator`] a device has no driver: a [`Simulator`] runs the kernels.
 
 mod buffer;
 mod call;
+mod cost;
 mod device;
 pub(crate) mod fused;
 mod kernel;
@@ -43,12 +46,15 @@ mod recorder;
 mod simulated;
 #[cfg(test)]
 mod tests;
+mod translate;
 
 pub use buffer::{GpuBuffer, MemoryCounters};
 pub use call::{Bind, GpuCall, Kernel, grid};
 pub(crate) use call::{GpuSubmission, StatusSite};
+pub use cost::{BindingCost, KernelCost, fits_apple7};
 pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adapters};
 pub use fused::MATH;
-pub use kernel::{Access, KernelKey, KernelShape, to_msl, validate_wgsl};
+pub use kernel::{Access, KernelKey, KernelShape};
 pub use recorder::{Launch, MAX_PARAMS, Recorder, Submission};
 pub use simulated::{Collected, Collector, SimulatedLaunch, Simulator};
+pub use translate::{to_msl, to_spirv, validate_wgsl};

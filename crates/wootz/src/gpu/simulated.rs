@@ -507,5 +507,7 @@ mod tests {
         compile(&kernel(1024, 8192)).unwrap();
         let error = compile(&kernel(1025, 8192)).unwrap_err().to_string();
         assert!(error.contains("1024"), "{error}");
+        let error = compile(&kernel(1024, 8193)).unwrap_err().to_string();
+        assert!(error.contains("32784 bytes of threadgroup memory, not 32768"), "{error}");
     }
 }

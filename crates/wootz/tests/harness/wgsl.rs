@@ -2,5 +2,5 @@
 
 /// Checks one text; the error is the compiler's message.
 pub(crate) fn check(source: &str) -> Result<(), String> {
-    wootz::gpu::to_msl(source).map(|_| ())
+    wootz::gpu::to_msl(source, false).map(|_| ())
 }
