@@ -439,7 +439,7 @@ const RUN: &[&str] = &[
     "-ffloat16-excess-precision=none",
 ];
 
-const FAST_MATH: &[&str] = &["-ffast-math"];
+const FAST_MATH: &[&str] = &["-ffast-math", "-mrecip=none"];
 
 /// The thread sanitizer's instrumentation without its runtime: the runner has the functions.
 const COUNTING: &[&str] = &[
