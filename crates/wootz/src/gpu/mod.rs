@@ -33,15 +33,23 @@
 //!
 //! Kernels of one [`Recorder`] run in order; each sees what those before it wrote.
 
+#[cfg(target_vendor = "apple")]
+mod apple;
 mod buffer;
 mod call;
 mod device;
 pub(crate) mod fused;
 mod kernel;
+mod mapped;
 pub mod packed;
 mod recorder;
+#[cfg(not(target_vendor = "apple"))]
+mod system;
 #[cfg(test)]
 mod tests;
+
+#[cfg(target_vendor = "apple")]
+use apple as system;
 
 pub use buffer::{GpuBuffer, MemoryCounters};
 pub use call::{Bind, GpuCall, Kernel, grid};
@@ -49,4 +57,5 @@ pub(crate) use call::{GpuSubmission, StatusSite};
 pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adapters};
 pub use fused::MATH;
 pub use kernel::{Access, KernelKey, KernelShape, to_msl, validate_wgsl};
+pub use mapped::MappedBuffer;
 pub use recorder::{Launch, MAX_PARAMS, Recorder, Submission};
