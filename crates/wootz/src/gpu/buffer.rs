@@ -518,7 +518,7 @@ impl Default for Memory {
             peak: 0,
             cached: 0,
             cache_limit,
-            residency: system::Residency::default(),
+            residency: Default::default(),
             free: BTreeMap::new(),
             clock: 0,
         }
