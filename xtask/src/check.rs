@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::driver::Driver;
 use crate::run::{cargo, show};
-use crate::{test, tidy};
+use crate::{targets, test, tidy};
 
 /// Options of `check`.
 #[derive(clap::Args)]
@@ -33,6 +33,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
         ("test", Box::new(test::workspace)),
         ("test vector", Box::new(test::vector)),
+        ("check-apple", Box::new(|| targets::stage(&targets::APPLE))),
+        ("check-windows", Box::new(|| targets::stage(&targets::WINDOWS))),
         // After the tests, which write the table of ops that tidy compares.
         ("tidy", Box::new(tidy::run)),
         (

@@ -1,11 +1,11 @@
 //! The Vulkan driver that GPU tests run on: Mesa's software driver (lavapipe) on Linux.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Result;
 
-use crate::run::{capture, show};
+use crate::run::install;
 
 /// What GPU tests will find.
 pub(crate) enum Driver {
@@ -26,21 +26,8 @@ impl Driver {
         if let Some(manifest) = lavapipe() {
             return Ok(Driver::Software(manifest));
         }
-        if !Path::new("/usr/bin/apt-get").exists() {
-            return Ok(Driver::Missing(
-                "no lavapipe Vulkan driver, and no apt-get to install it".into(),
-            ));
-        }
-        if capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() != "0") {
-            return Ok(Driver::Missing(
-                "no lavapipe Vulkan driver; install it with: \
-                 sudo apt-get install mesa-vulkan-drivers libvulkan1"
-                    .into(),
-            ));
-        }
-        println!("installing mesa-vulkan-drivers");
-        if let Err(e) = install() {
-            return Ok(Driver::Missing(format!("mesa-vulkan-drivers was not installed: {e}")));
+        if let Err(e) = install(&["mesa-vulkan-drivers", "libvulkan1"]) {
+            return Ok(Driver::Missing(format!("no lavapipe Vulkan driver: {e:#}")));
         }
         Ok(lavapipe().map_or_else(
             || Driver::Missing("mesa-vulkan-drivers has no lavapipe on this machine".into()),
@@ -67,17 +54,6 @@ impl Driver {
             }
         }
     }
-}
-
-fn install() -> Result<()> {
-    let apt = |arguments: &[&str]| {
-        let mut c = Command::new("apt-get");
-        show(c.args(arguments).arg("-qq").env("DEBIAN_FRONTEND", "noninteractive"))
-    };
-    let packages =
-        ["install", "-y", "--no-install-recommends", "mesa-vulkan-drivers", "libvulkan1"];
-    // The lists may be missing or stale, as in a container; refresh them only then.
-    apt(&packages).or_else(|_| apt(&["update"]).and_then(|()| apt(&packages)))
 }
 
 /// The manifest of the installed lavapipe, if any.

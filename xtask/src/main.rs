@@ -9,6 +9,7 @@ mod docs;
 mod driver;
 mod goldens;
 mod run;
+mod targets;
 mod test;
 mod tidy;
 
@@ -25,6 +26,10 @@ enum Command {
     Check(check::Options),
     /// Installs the software Vulkan driver where it may, then runs all tests
     Test,
+    /// Type-checks everything, tests included, for Macs, on any system
+    CheckApple(targets::Options),
+    /// Type-checks everything, tests included, for Windows, on any system
+    CheckWindows(targets::Options),
     /// House rules that the compiler does not know
     Tidy,
     /// Copies the table of ops that the test harness wrote to docs/ops.md
@@ -41,6 +46,8 @@ fn main() -> std::process::ExitCode {
     let result = match Arguments::parse().command {
         Command::Check(options) => check::run(&options),
         Command::Test => test::run(),
+        Command::CheckApple(options) => targets::run(&targets::APPLE, &options),
+        Command::CheckWindows(options) => targets::run(&targets::WINDOWS, &options),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::update(),
         Command::Goldens(options) => goldens::run(&options),

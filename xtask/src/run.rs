@@ -67,6 +67,25 @@ pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// Installs packages of Debian where that is possible; else tells why not, and how to.
+pub(crate) fn install(packages: &[&str]) -> Result<()> {
+    let wanted = packages.join(" ");
+    ensure!(Path::new("/usr/bin/apt-get").exists(), "there is no apt-get to install {wanted}");
+    if capture(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() != "0") {
+        bail!("install it with: sudo apt-get install {wanted}");
+    }
+    println!("installing {wanted}");
+    let apt = |arguments: &[&str]| {
+        let mut c = Command::new("apt-get");
+        show(c.args(arguments).arg("-qq").env("DEBIAN_FRONTEND", "noninteractive"))
+    };
+    let all = [&["install", "-y", "--no-install-recommends"], packages].concat();
+    // The lists may be missing or stale, as in a container; refresh them only then.
+    apt(&all)
+        .or_else(|_| apt(&["update"]).and_then(|()| apt(&all)))
+        .with_context(|| format!("{wanted} was not installed"))
+}
+
 /// Whether this is a CI run, where nothing may be skipped.
 pub(crate) fn ci() -> bool {
     std::env::var_os("CI").is_some_and(|v| !v.is_empty() && v != "false")

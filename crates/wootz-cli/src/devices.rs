@@ -18,7 +18,8 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         "NAME".to_string(),
         "BACKEND".to_string(),
         "KIND".to_string(),
-        "MEMORY/BUFFER".to_string(),
+        "MEMORY".to_string(),
+        "BUFFER".to_string(),
         "FEATURES".to_string(),
     ]];
     rows.push([
@@ -27,14 +28,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         "native".into(),
         "cpu".into(),
         bytes(Device::cpu().memory().limit),
+        String::new(),
         "f64".into(),
     ]);
     for adapter in &adapters {
         rows.push([
             format!("gpu:{}", adapter.index),
-            adapter.name.clone(),
+            name(adapter),
             adapter.backend.clone(),
             kind(adapter.kind).into(),
+            adapter.working_set_bytes.map_or_else(|| "unknown".into(), bytes),
             bytes(adapter.max_buffer_bytes),
             adapter.features.join(" "),
         ]);
@@ -52,6 +55,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// With the families of GPUs where they are known: what a kernel may count on.
+fn name(adapter: &AdapterSummary) -> String {
+    match &adapter.family {
+        Some(family) => format!("{} ({family})", adapter.name),
+        None => adapter.name.clone(),
+    }
+}
+
 fn kind(kind: AdapterKind) -> &'static str {
     match kind {
         AdapterKind::Discrete => "discrete",
@@ -64,6 +75,12 @@ fn kind(kind: AdapterKind) -> &'static str {
 
 fn print_limits(adapter: &AdapterSummary) {
     println!("\ngpu:{} {} ({})", adapter.index, adapter.name, adapter.driver);
+    if let Some(family) = &adapter.family {
+        println!("  GPU families              {family}");
+    }
+    if let Some(memory) = adapter.working_set_bytes {
+        println!("  recommended working set   {} (the default memory limit)", bytes(memory));
+    }
     println!("  largest buffer            {}", bytes(adapter.max_buffer_bytes));
     println!("  largest binding           {}", bytes(adapter.max_binding_bytes));
     println!("  storage buffers           {}", adapter.max_storage_buffers);
@@ -86,8 +103,8 @@ fn bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-fn print_table(rows: &[[String; 6]]) {
-    let mut widths = [0; 6];
+fn print_table(rows: &[[String; 7]]) {
+    let mut widths = [0; 7];
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());

@@ -69,6 +69,15 @@ impl Buffer {
         }
     }
 
+    /// Whether no operation may write it, as memory of a mapped file.
+    pub(crate) fn is_read_only(&self) -> bool {
+        match self {
+            Buffer::Cpu(_) => false,
+            #[cfg(feature = "gpu")]
+            Buffer::Gpu(memory) => memory.buffer.is_read_only(),
+        }
+    }
+
     /// The GPU's memory.
     #[cfg(feature = "gpu")]
     pub(crate) fn gpu(&self) -> Option<&GpuMemory> {

@@ -153,6 +153,7 @@ impl Runner<'_, '_> {
                 let free = outputs[o].is_none()
                     && operand.meta == node.outputs[o]
                     && !inputs[i].node.traced
+                    && !operand.buffer.is_read_only()
                     && inputs
                         .iter()
                         .filter(|other| Arc::ptr_eq(&other.node, &inputs[i].node))

@@ -16,6 +16,7 @@ use wgpu::BufferUsages;
 
 use super::device::{Gpu, lock};
 use super::kernel::Access;
+use super::system;
 use crate::error::{Error, Result};
 
 /// Memory of one [`Gpu`], in bytes.
@@ -24,6 +25,8 @@ use crate::error::{Error, Result};
 pub struct MemoryCounters {
     /// Held by live buffers.
     pub active: u64,
+    /// The part of `active` that is memory of mapped files.
+    pub mapped: u64,
     /// The most that was ever active since the start or [`Gpu::reset_peak`].
     pub peak: u64,
     /// Held by the cache for reuse.
@@ -39,6 +42,9 @@ pub struct GpuBuffer {
     block: Option<Block>,
     size: u64,
     requested: u64,
+    read_only: bool,
+    /// If it is memory of a mapped file.
+    shared: Option<system::Shared>,
     recorded_reads: AtomicU32,
     recorded_writes: AtomicU32,
 }
@@ -57,6 +63,15 @@ impl GpuBuffer {
     /// The device it belongs to.
     pub fn gpu(&self) -> &Arc<Gpu> {
         &self.gpu
+    }
+
+    /// Whether neither kernels nor uploads may write it.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    pub(super) fn forbid_writes(&mut self) {
+        self.read_only = true;
     }
 
     /// The memory, or an error that cannot happen before `drop`.
@@ -87,7 +102,15 @@ impl Drop for GpuBuffer {
         if let Some(block) = self.block.take() {
             let mut memory = self.gpu.state();
             memory.active -= block.raw.size();
-            memory.give_back(block);
+            match &self.shared {
+                None => memory.give_back(block),
+                Some(shared) => {
+                    memory.mapped -= block.raw.size();
+                    memory.residency.remove(shared);
+                    // As where the cache shrinks: bind groups may still refer to it.
+                    block.raw.destroy();
+                }
+            }
         }
     }
 }
@@ -114,24 +137,56 @@ impl Gpu {
         };
         let class = size_class(size).min(limit);
         let block = self.block(class)?;
-        let buffer = GpuBuffer {
-            gpu: self.clone(),
-            block: Some(block),
-            size,
-            requested: bytes,
-            recorded_reads: AtomicU32::new(0),
-            recorded_writes: AtomicU32::new(0),
-        };
+        let buffer = self.buffer(block, size, bytes);
         if self.simulated.is_some() {
             super::simulated::poison(self, &buffer)?;
         }
         Ok(buffer)
     }
 
+    /// A buffer of so many bytes that are a mapped file's, made by `make` within the limit; nothing
+    /// if it makes nothing.
+    pub(super) fn adopt(
+        self: &Arc<Self>,
+        bytes: u64,
+        make: impl FnOnce() -> Option<(wgpu::Buffer, system::Shared)>,
+    ) -> Result<Option<GpuBuffer>> {
+        self.check()?;
+        self.reserve(bytes)?.make_room();
+        let made = self.guarded(make).inspect_err(|_| self.state().active -= bytes)?;
+        let mut memory = self.state();
+        let Some((raw, shared)) = made else {
+            memory.active -= bytes;
+            return Ok(None);
+        };
+        memory.mapped += bytes;
+        memory.residency.add(&self.device, &self.queue, &shared);
+        drop(memory);
+        self.count.allocations.fetch_add(1, Relaxed);
+        let block = Block { id: NEXT_ID.fetch_add(1, Relaxed), raw };
+        let mut buffer = self.buffer(block, bytes, bytes);
+        buffer.forbid_writes();
+        buffer.shared = Some(shared);
+        Ok(Some(buffer))
+    }
+
+    fn buffer(self: &Arc<Self>, block: Block, size: u64, requested: u64) -> GpuBuffer {
+        GpuBuffer {
+            gpu: self.clone(),
+            block: Some(block),
+            size,
+            requested,
+            read_only: false,
+            shared: None,
+            recorded_reads: AtomicU32::new(0),
+            recorded_writes: AtomicU32::new(0),
+        }
+    }
+
     /// How much memory is in use.
     pub fn memory(&self) -> MemoryCounters {
-        let Memory { active, peak, cached, limit, .. } = *self.state();
-        MemoryCounters { active, peak, cached, limit }
+        let Memory { active, mapped, peak, cached, limit, .. } = *self.state();
+        MemoryCounters { active, mapped, peak, cached, limit }
     }
 
     /// Refuse allocations beyond so many active bytes. Without a limit, the driver decides.
@@ -164,6 +219,10 @@ impl Gpu {
     pub fn upload(&self, buffer: &GpuBuffer, offset: u64, data: &[u8]) -> Result<()> {
         self.check()?;
         self.check_range("upload", buffer, offset, data.len() as u64)?;
+        if buffer.read_only {
+            let got = "memory that is only read";
+            return Err(Error::argument("upload", "buffer", "memory to write", got));
+        }
         if buffer.recorded_reads.load(Relaxed) + buffer.recorded_writes.load(Relaxed) > 0 {
             let message = "upload into a buffer that recorded, not yet submitted work uses";
             return Err(Error::Gpu { message: message.into() });
@@ -252,23 +311,26 @@ impl Gpu {
 
     /// Memory of exactly this class: cached if possible, else new, within the limit.
     fn block(&self, class: u64) -> Result<Block> {
-        {
-            let mut memory = self.state();
-            if memory.active.saturating_add(class) > memory.limit {
-                drop(memory);
-                return Err(self.out_of_memory(class));
-            }
-            let found = memory.take(class);
-            // Counted before the driver is asked, so that concurrent requests see the limit.
-            memory.active += class;
-            memory.peak = memory.peak.max(memory.active);
-            if let Some(block) = found {
-                return Ok(block);
-            }
-            let room = memory.limit - memory.active;
-            memory.shrink_cache(room);
+        let mut memory = self.reserve(class)?;
+        if let Some(block) = memory.take(class) {
+            return Ok(block);
         }
+        memory.make_room();
+        drop(memory);
         self.create(class).inspect_err(|_| self.state().active -= class)
+    }
+
+    /// Counts so many bytes as active, before the driver is asked, so that concurrent requests see
+    /// the limit.
+    fn reserve(&self, bytes: u64) -> Result<MutexGuard<'_, Memory>> {
+        let mut memory = self.state();
+        if memory.active.saturating_add(bytes) > memory.limit {
+            drop(memory);
+            return Err(self.out_of_memory(bytes));
+        }
+        memory.active += bytes;
+        memory.peak = memory.peak.max(memory.active);
+        Ok(memory)
     }
 
     fn create(&self, class: u64) -> Result<Block> {
@@ -440,9 +502,11 @@ impl Gpu {
 pub(super) struct Memory {
     pub(super) active: u64,
     pub(super) limit: u64,
+    mapped: u64,
     peak: u64,
     cached: u64,
     cache_limit: u64,
+    residency: system::Residency,
     /// Free blocks by size, in the order they were given back, with the time of that.
     free: BTreeMap<u64, VecDeque<(u64, Block)>>,
     clock: u64,
@@ -454,9 +518,11 @@ impl Default for Memory {
         Memory {
             active: 0,
             limit,
+            mapped: 0,
             peak: 0,
             cached: 0,
             cache_limit,
+            residency: Default::default(),
             free: BTreeMap::new(),
             clock: 0,
         }
@@ -480,6 +546,11 @@ impl Memory {
         if self.cached > self.cache_limit {
             self.shrink_cache(self.cache_limit - self.cache_limit / 8);
         }
+    }
+
+    /// Let the cache hold no more than the limit leaves.
+    fn make_room(&mut self) {
+        self.shrink_cache(self.limit - self.active);
     }
 
     /// Free the blocks that waited longest until at most `target` bytes are cached.

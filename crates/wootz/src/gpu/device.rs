@@ -15,6 +15,7 @@ use super::buffer::{Memory, Transfers};
 use super::kernel::Kernels;
 use super::recorder::StatusPool;
 use super::simulated::{self, METAL_MATRICES, Simulated, Simulator};
+use super::system::{self, pooled};
 use crate::error::{Error, Result};
 
 /// What an adapter is made of.
@@ -45,6 +46,11 @@ pub struct AdapterSummary {
     pub backend: String,
     /// What it is made of.
     pub kind: AdapterKind,
+    /// The families of GPUs it belongs to, where Metal tells: `Apple8 Mac2 Metal3`.
+    pub family: Option<String>,
+    /// The memory that the system recommends to use at most, where it tells: the memory limit of a
+    /// [`Gpu`] as it is opened.
+    pub working_set_bytes: Option<u64>,
     /// The driver's name and version.
     pub driver: String,
     /// Those features that matter here and that the adapter offers.
@@ -216,6 +222,9 @@ impl Gpu {
             limits,
             health,
         });
+        if let Some(bytes) = gpu.summary.working_set_bytes {
+            gpu.set_memory_limit(bytes);
+        }
         gpu.check()?;
         Ok(gpu)
     }
@@ -334,7 +343,7 @@ impl Gpu {
 
     fn poll(&self, poll: PollType) -> Result<bool> {
         // wgpu offers no poll that reports a lost device as a value: it panics, holding no lock.
-        match catch_unwind(AssertUnwindSafe(|| self.device.poll(poll))) {
+        match catch_unwind(AssertUnwindSafe(|| pooled(|| self.device.poll(poll)))) {
             Ok(Ok(status)) => Ok(status.wait_finished()),
             Ok(Err(PollError::Timeout)) => self.check().map(|()| false),
             Ok(Err(error)) => {
@@ -353,7 +362,7 @@ impl Gpu {
         let memory = self.device.push_error_scope(ErrorFilter::OutOfMemory);
         let internal = self.device.push_error_scope(ErrorFilter::Internal);
         let validation = self.device.push_error_scope(ErrorFilter::Validation);
-        let value = work();
+        let value = pooled(work);
         let validation = pollster::block_on(validation.pop());
         let internal = pollster::block_on(internal.pop());
         let memory = pollster::block_on(memory.pop());
@@ -472,6 +481,7 @@ pub(super) fn summarize(
             && (*feature != Features::EXPERIMENTAL_COOPERATIVE_MATRIX
                 || has_metal_matrices(matrices))
     };
+    let system::Traits { family, working_set_bytes } = system::traits(adapter);
     let known = [
         ("subgroup", Features::SUBGROUP),
         ("f16", Features::SHADER_F16),
@@ -491,6 +501,8 @@ pub(super) fn summarize(
             wgpu::DeviceType::Cpu => AdapterKind::Software,
             wgpu::DeviceType::Other => AdapterKind::Other,
         },
+        family,
+        working_set_bytes,
         driver: format!("{} {}", info.driver, info.driver_info).trim().to_string(),
         features: known.iter().filter(|(_, f)| usable(f)).map(|(n, _)| *n).collect(),
         max_buffer_bytes: limits.max_buffer_size,

@@ -35,18 +35,26 @@
 //!
 //! With [`GpuOptions::simulator`] a device has no driver: a [`Simulator`] runs the kernels.
 
+#[cfg(target_vendor = "apple")]
+mod apple;
 mod buffer;
 mod call;
 mod cost;
 mod device;
 pub(crate) mod fused;
 mod kernel;
+mod mapped;
 pub mod packed;
 mod recorder;
 mod simulated;
+#[cfg(not(target_vendor = "apple"))]
+mod system;
 #[cfg(test)]
 mod tests;
 mod translate;
+
+#[cfg(target_vendor = "apple")]
+use apple as system;
 
 pub use buffer::{GpuBuffer, MemoryCounters};
 pub use call::{Bind, GpuCall, Kernel, grid};
@@ -55,6 +63,7 @@ pub use cost::{BindingCost, KernelCost, fits_apple7};
 pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adapters};
 pub use fused::MATH;
 pub use kernel::{Access, KernelKey, KernelShape};
+pub use mapped::MappedBuffer;
 pub use recorder::{Launch, MAX_PARAMS, Recorder, Submission};
 pub use simulated::{Collected, Collector, SimulatedLaunch, Simulator};
 pub use translate::{to_msl, to_spirv, validate_wgsl};

@@ -184,6 +184,10 @@ impl Recorder {
             if buffer.size() > gpu.max_binding_bytes() {
                 overflow(argument(), buffer.size(), gpu.max_binding_bytes())?;
             }
+            if *access == Access::ReadWrite && buffer.is_read_only() {
+                let got = "memory that is only read";
+                return Err(Error::argument(op, argument(), "memory to write", got));
+            }
             let other =
                 launch.bindings[..i].iter().position(|(b, a)| b.id() == buffer.id() && a != access);
             if let Some(other) = other {

@@ -15,7 +15,7 @@ pub(crate) fn pays(bytes: usize) -> bool {
 /// thread may read what was copied.
 #[inline]
 pub(crate) fn copy<T: Pod>(from: &[T], to: &mut [T]) {
-    let (from, to) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
+    let (from, to): (&[u8], &mut [u8]) = (bytemuck::cast_slice(from), bytemuck::cast_slice_mut(to));
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx") {
         // SAFETY: the processor has AVX.

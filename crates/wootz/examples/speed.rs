@@ -1,0 +1,135 @@
+//! How fast a device is: copies, some operations and matrix products, without peers.
+//!
+//! `cargo run --release --example speed -- gpu` (or `cpu`, `gpu:1`). A software driver gets small
+//! sizes, which say nothing about any GPU.
+
+use std::time::Instant;
+
+use wootz::{Array, DType, Device, Result, ops, random, with_device};
+
+/// Each row's time is the best of so many rounds.
+const ROUNDS: usize = 7;
+/// Results computed by one evaluation, so that handing it over is a small part of its time.
+const BATCH: usize = 8;
+
+enum Work {
+    /// Bytes that must be read and written.
+    Bytes(usize),
+    /// Floating-point operations.
+    Flops(usize),
+}
+
+fn main() -> Result<()> {
+    let name = std::env::args().nth(1).unwrap_or_else(|| "gpu".into());
+    let device = Device::from_name(&name)?;
+    let software =
+        device.as_gpu().is_some_and(|gpu| gpu.summary().kind == wootz::gpu::AdapterKind::Software);
+    println!("device: {device}{}", if software { ", a SOFTWARE driver, small sizes" } else { "" });
+    println!("best of {ROUNDS} rounds; GB/s counts bytes read and written once");
+    with_device(&device, || {
+        transfers(&device, if software { 1 << 20 } else { 64 << 20 })?;
+        latency()?;
+        rows(if software { 128 } else { 4096 })?;
+        products(if software { &[64] } else { &[1024, 2048, 4096] })
+    })
+}
+
+/// From the host to the device and back.
+fn transfers(device: &Device, bytes: usize) -> Result<()> {
+    let host = vec![1.0f32; bytes / 4];
+    let up = best(|| Array::from_slice_on(&host, &[host.len()], device)?.eval())?;
+    print("upload", &format!("{} MiB", bytes >> 20), up, Work::Bytes(bytes));
+    let there = Array::from_slice_on(&host, &[host.len()], device)?;
+    let down = best(|| there.to_vec::<f32>().map(drop))?;
+    print("download", &format!("{} MiB", bytes >> 20), down, Work::Bytes(bytes));
+    Ok(())
+}
+
+/// What an evaluation costs that computes next to nothing.
+fn latency() -> Result<()> {
+    let x = data(1, &[4], DType::F32)?;
+    let alone = best(|| (&x + 1.0).eval())?;
+    println!("{:<16}{:<22}{:>12.1} us", "latency", "one small evaluation", alone * 1e6);
+    Ok(())
+}
+
+/// Operations that memory bounds, on matrices of `n` rows and columns.
+fn rows(n: usize) -> Result<()> {
+    for dtype in [DType::F32, DType::BF16] {
+        let shape = [n, n];
+        let (x, g) = (data(1, &shape, dtype)?, data(2, &shape, dtype)?);
+        let weight = data(3, &[n], dtype)?;
+        let pass = n * n * dtype.size();
+        let title = format!("{n} {n} {dtype}");
+        // One read and one write, the device's limit for all that follows.
+        let time = batch(|| ops::copy(&x))?;
+        print("copy", &title, time, Work::Bytes(2 * pass));
+        let time = batch(|| ops::maximum((&x + 0.5) * 1.5, &x))?;
+        print("chain of 3", &title, time, Work::Bytes(2 * pass));
+        let time = batch(|| ops::softmax(&x, -1))?;
+        print("softmax", &title, time, Work::Bytes(2 * pass));
+        let time = batch(|| ops::rms_norm(&x, Some(&weight), 1e-5))?;
+        print("rms_norm", &title, time, Work::Bytes(2 * pass));
+        let time = batch(|| (&x * &g).sum(-1))?;
+        print("dot of rows", &title, time, Work::Bytes(2 * pass));
+    }
+    Ok(())
+}
+
+fn products(sizes: &[usize]) -> Result<()> {
+    for &n in sizes {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let (a, b) = (data(1, &[n, n], dtype)?, data(2, &[n, n], dtype)?);
+            let time = batch(|| ops::matmul(&a, &b))?;
+            print("matmul", &format!("{n} {n} {n} {dtype}"), time, Work::Flops(2 * n * n * n));
+        }
+    }
+    let n = *sizes.last().unwrap_or(&64);
+    for dtype in [DType::F32, DType::BF16] {
+        let (a, x) = (data(1, &[n, n], dtype)?, data(2, &[n, 1], dtype)?);
+        let time = batch(|| ops::matmul(&a, &x))?;
+        print(
+            "matrix * vector",
+            &format!("{n} {n} 1 {dtype}"),
+            time,
+            Work::Bytes(n * n * dtype.size()),
+        );
+    }
+    Ok(())
+}
+
+fn data(seed: u64, shape: &[usize], dtype: DType) -> Result<Array> {
+    let values = random::uniform(-1.0, 1.0, shape, dtype, Some(&random::key(seed)?))?;
+    values.eval()?;
+    Ok(values)
+}
+
+/// Seconds of one of several results that one evaluation computes.
+fn batch(build: impl Fn() -> Result<Array>) -> Result<f64> {
+    let all = best(|| {
+        let results = (0..BATCH).map(|_| build()).collect::<Result<Vec<_>>>()?;
+        wootz::eval(&results)
+    })?;
+    Ok(all / BATCH as f64)
+}
+
+/// The best of the rounds; the first, which compiles kernels, does not count.
+fn best(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
+    run()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        run()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    Ok(best)
+}
+
+fn print(name: &str, title: &str, seconds: f64, work: Work) {
+    let (amount, unit) = match work {
+        Work::Bytes(bytes) => (bytes as f64, "GB/s"),
+        Work::Flops(flops) => (flops as f64, "GFLOP/s"),
+    };
+    let rate = amount / seconds / 1e9;
+    println!("{name:<16}{title:<22}{:>12.1} us{rate:>12.1} {unit}", seconds * 1e6);
+}
