@@ -59,10 +59,7 @@ pub(super) fn entries() -> Vec<Entry> {
                     take_along_axis_backward(&x[1], &x[0], 1, 7)
                 })
                 .dtypes(&EVERY[1..])
-                .tolerance(Tolerance::Because(
-                    30.0,
-                    "1,100 indices of 7 elements: float16 and bfloat16 are rounded at every sum",
-                )),
+                .tolerance(Tolerance::Reduction),
             ],
         },
         Entry {
@@ -371,12 +368,14 @@ impl Op for TakeAlongAxis {
     }
 }
 
-/// Indices along the axis above which a GPU thread walks the indices of its line instead of every
-/// element looking for its own; types that are rounded at every sum change over later.
+/// Indices along the axis above which a GPU thread reads them for a block of elements instead of
+/// every element looking for its own.
 #[cfg(feature = "gpu")]
-fn longest_search(dtype: DType) -> usize {
-    if dtype.size() == 2 { 1024 } else { 64 }
-}
+const LONGEST_SEARCH: usize = 64;
+
+/// Elements of a block.
+#[cfg(feature = "gpu")]
+const BLOCK: usize = 32;
 
 impl Op for TakeAlongAxisBackward {
     fn name(&self) -> &'static str {
@@ -431,36 +430,45 @@ impl Op for TakeAlongAxisBackward {
         if indices.size() > 0 {
             check_on_gpu(call, 0, self.length)?;
         }
-        if sides.count > longest_search(dtype) {
-            fill_on_gpu(call)?;
-            return walk_on_gpu(call, sides, 0, 1, super::scatter::Reduce::Add);
-        }
-        let words = sides.words(output.size(), indices, dy);
-        let value = match packed::per_word(dtype) {
-            1 => "sum_at(i)".to_string(),
-            _ => packed::narrow(dtype, "sum_at(i)"),
+        let blocks = sides.count > LONGEST_SEARCH;
+        let (variant, n, threads) = if blocks {
+            let threads = sides.outer * sides.inner * sides.length.div_ceil(BLOCK);
+            ("blocks", threads, threads)
+        } else {
+            ("search", output.size(), output.size().div_ceil(packed::per_word(dtype)))
         };
+        let words = sides.words(n, indices, dy);
         let source = || {
-            let wide = packed::wgsl_type(dtype.class());
+            let (writer, body) = if blocks {
+                let text = include_str!("take_along_axis_backward_blocks.wgsl");
+                let body = format!("const BLOCK = {BLOCK}u;\n{}{text}", raw::MAIN);
+                (packed::writer("out", 2, dtype), body)
+            } else {
+                let value = match packed::per_word(dtype) {
+                    1 => "sum_at(i)".to_string(),
+                    _ => packed::narrow(dtype, "sum_at(i)"),
+                };
+                let main = raw::each_word(dtype.size(), true, &value);
+                let body = format!("{}{main}", include_str!("take_along_axis_backward.wgsl"));
+                (packed::word_writer("out", 2, dtype), body)
+            };
             format!(
-                "{}{}{}{}{}{}{}alias Wide = {wide};\n{}{}",
+                "{}{}{}{}{writer}{}{}alias Wide = {};\n{body}",
                 packed::PACKING,
                 words.text(),
                 packed::reader("indices", 0, indices.dtype),
                 packed::reader("dy", 1, dtype),
-                packed::word_writer("out", 2, dtype),
                 raw::status(3),
                 super::offsets::place_function(indices.dtype, true),
-                include_str!("take_along_axis_backward.wgsl"),
-                raw::each_word(dtype.size(), true, &value),
+                packed::wgsl_type(dtype.class()),
             )
         };
         call.launch_with_status(&Kernel {
-            variant: format!("search {dtype} {}", indices.dtype),
+            variant: format!("{variant} {dtype} {}", indices.dtype),
             source: &source,
             bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
             params: &words.words,
-            groups: raw::threads_grid(output.size().div_ceil(packed::per_word(dtype))),
+            groups: raw::threads_grid(threads),
         })
     }
 
@@ -532,7 +540,31 @@ impl Op for PutAlongAxis {
         let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
         check_on_gpu(call, 1, length)?;
         raw::copy_on_gpu(call, 0, true)?;
-        walk_on_gpu(call, sides, 1, 2, super::scatter::Reduce::Set)
+        let (indices, size) = (call.meta(1), call.meta(2).dtype.size());
+        // One thread for each line along the axis: it stores the values one after the other.
+        let lines = sides.outer * sides.inner;
+        let words = sides.words(lines, indices, call.meta(2));
+        let source = || {
+            format!(
+                "{}{}{}{}{}{}{}{}{}",
+                packed::PACKING,
+                words.text(),
+                packed::reader("indices", 0, indices.dtype),
+                raw::reader("values", 1, size),
+                raw::writer("out", 2, size),
+                raw::status(3),
+                super::offsets::place_function(indices.dtype, true),
+                raw::MAIN,
+                include_str!("put_along_axis.wgsl"),
+            )
+        };
+        call.launch_with_status(&Kernel {
+            variant: format!("put {size} {}", indices.dtype),
+            source: &source,
+            bindings: &[Bind::Input(1), Bind::Input(2), Bind::Output(0)],
+            params: &words.words,
+            groups: raw::threads_grid(lines),
+        })
     }
 
     fn vjp(
@@ -559,61 +591,6 @@ impl Op for PutAlongAxis {
         let dv = multiply(&passed, &astype(&stayed, passed.dtype())?)?;
         Ok(vec![Some(dx), None, Some(dv)])
     }
-}
-
-/// Zeros in the output, unless an error was reported.
-#[cfg(feature = "gpu")]
-fn fill_on_gpu(call: &mut GpuCall<'_>) -> Result<()> {
-    let output = call.output_meta(0);
-    let size = output.dtype.size();
-    let mut words = raw::Words::default();
-    words.push("n", output.size());
-    let source = || {
-        let zero = if size == 8 { "vec2u(0u)" } else { "0u" };
-        let (out, status) = (raw::word_output("out", 0, size), raw::status(1));
-        format!("{}{out}{status}{}", words.text(), raw::each_word(size, true, zero))
-    };
-    call.launch_with_status(&Kernel {
-        variant: format!("fill {size}"),
-        source: &source,
-        bindings: &[Bind::Output(0)],
-        params: &words.words,
-        groups: raw::threads_grid(output.size().div_ceil((4 / size).max(1))),
-    })
-}
-
-/// One thread for each line along the axis: it combines the updates one after the other.
-#[cfg(feature = "gpu")]
-fn walk_on_gpu(
-    call: &mut GpuCall<'_>,
-    sides: Sides,
-    indices: usize,
-    updates: usize,
-    reduce: super::scatter::Reduce,
-) -> Result<()> {
-    let (indices_meta, dtype) = (call.meta(indices), call.meta(updates).dtype);
-    let lines = sides.outer * sides.inner;
-    let words = sides.words(lines, indices_meta, call.meta(updates));
-    let source = || {
-        format!(
-            "{}{}{}{}{}{}{}{}",
-            packed::PACKING,
-            words.text(),
-            packed::reader("indices", 0, indices_meta.dtype),
-            super::scatter::combine_functions(reduce, dtype, 1, 2),
-            raw::status(3),
-            super::offsets::place_function(indices_meta.dtype, true),
-            raw::MAIN,
-            include_str!("along_axis_walk.wgsl"),
-        )
-    };
-    call.launch_with_status(&Kernel {
-        variant: format!("walk {reduce:?} {dtype} {}", indices_meta.dtype),
-        source: &source,
-        bindings: &[Bind::Input(indices), Bind::Input(updates), Bind::Output(0)],
-        params: &words.words,
-        groups: raw::threads_grid(lines),
-    })
 }
 
 /// Elements a thread takes at a time.
