@@ -4,12 +4,13 @@
 //! All indices are checked before anything is written. Updates of one element take effect in the
 //! order of their indices.
 
+use half::{bf16, f16};
+
 use super::gather::broadcast_argument;
 use super::offsets::{by_index, check, check_index_dtype, place};
 use super::raw;
-use super::scatter::by_storage;
 use crate::array::{Array, DType, Meta, Shape, broadcast_shapes, normalize_axis};
-use crate::cpu::tile::Storage;
+use crate::cpu::tile::{Storage, with_types, with_width};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
@@ -229,6 +230,12 @@ impl Sides {
         })
     }
 
+    /// The lengths for indices into `x`.
+    fn within(axis: i64, x: &Meta, indices: &Meta) -> Result<Sides> {
+        let normal = normalize_axis("take_along_axis", axis, x.shape().len())?;
+        Sides::new(axis, indices.shape(), x.shape()[normal])
+    }
+
     /// The parameters that the kernels share.
     #[cfg(feature = "gpu")]
     fn words(&self, n: usize, indices: &Meta, other: &Meta) -> raw::Words {
@@ -249,6 +256,17 @@ fn expect_indices(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
     let argument = argument_name(op, index);
     check_index_dtype(op.name(), &argument, inputs[index].dtype)?;
     expect_contiguous(op, inputs, index)
+}
+
+/// The shape of the indices, the second input: that of the first with a length of their own along
+/// the axis.
+fn indices_shape(op: &dyn Op, axis: i64, inputs: &[&Meta]) -> Result<Shape> {
+    let axis = normalize_axis(op.name(), axis, inputs[0].shape().len())?;
+    let mut shape = Shape::from_slice(inputs[0].shape());
+    if let Some(&count) = inputs[1].shape().get(axis) {
+        shape[axis] = count;
+    }
+    Ok(shape)
 }
 
 /// Records a kernel that only looks for indices out of range, so that those after it can see it
@@ -295,29 +313,23 @@ impl Op for TakeAlongAxis {
         expect_inputs(self, inputs, 2)?;
         expect_contiguous(self, inputs, 0)?;
         expect_indices(self, inputs, 1)?;
-        let axis = normalize_axis(self.name(), self.axis, inputs[0].shape().len())?;
-        let mut expected = Shape::from_slice(inputs[0].shape());
-        if let Some(&count) = inputs[1].shape().get(axis) {
-            expected[axis] = count;
-        }
+        let expected = indices_shape(self, self.axis, inputs)?;
         expect_shape(self, inputs, 1, &expected)?;
         Ok(Metas::from_elem(Meta::new(self.name(), &expected, inputs[0].dtype)?, 1))
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        let axis = normalize_axis(self.name(), self.axis, call.meta(0).shape().len())?;
-        let length = call.meta(0).shape()[axis];
-        let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
+        let sides = Sides::within(self.axis, call.meta(0), call.meta(1))?;
         macro_rules! by_type {
             ($index:ty) => {{
                 let indices = call.input::<$index>(1)?;
-                check(self, 1, indices, length, true)?;
+                check(self, 1, indices, sides.length, true)?;
                 macro_rules! body {
                     ($type:ty) => {
                         pick(call.input::<$type>(0)?, indices, sides, call.output::<$type>(0)?)
                     };
                 }
-                raw::by_width!(call.meta(0).dtype.size(), body);
+                with_width!(call.meta(0).dtype.size(), body);
             }};
         }
         by_index!(call.meta(1).dtype, by_type);
@@ -327,8 +339,7 @@ impl Op for TakeAlongAxis {
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         let (x, indices) = (call.meta(0), call.meta(1));
-        let axis = normalize_axis(self.name(), self.axis, x.shape().len())?;
-        let sides = Sides::new(self.axis, indices.shape(), x.shape()[axis])?;
+        let sides = Sides::within(self.axis, x, indices)?;
         check_on_gpu(call, 1, sides.length)?;
         let size = x.dtype.size();
         let words = sides.words(indices.size(), indices, x);
@@ -411,11 +422,11 @@ impl Op for TakeAlongAxisBackward {
                 let indices = call.input::<$index>(0)?;
                 check(self, 0, indices, self.length, true)?;
                 macro_rules! body {
-                    ($type:ty) => {
+                    ($type:ty, $wide:ty) => {
                         add_back(indices, call.input::<$type>(1)?, sides, call.output::<$type>(0)?)
                     };
                 }
-                by_storage!(call.meta(1).dtype, body);
+                with_types!(call.meta(1).dtype, body);
             }};
         }
         by_index!(call.meta(0).dtype, by_type);
@@ -498,11 +509,7 @@ impl Op for PutAlongAxis {
         expect_indices(self, inputs, 1)?;
         expect_contiguous(self, inputs, 2)?;
         expect_dtype(self, inputs, 2, inputs[0].dtype)?;
-        let axis = normalize_axis(self.name(), self.axis, inputs[0].shape().len())?;
-        let mut expected = Shape::from_slice(inputs[0].shape());
-        if let Some(&count) = inputs[1].shape().get(axis) {
-            expected[axis] = count;
-        }
+        let expected = indices_shape(self, self.axis, inputs)?;
         expect_shape(self, inputs, 1, &expected)?;
         expect_shape(self, inputs, 2, &expected)?;
         Ok(Metas::from_elem(Meta::new(self.name(), inputs[0].shape(), inputs[0].dtype)?, 1))
@@ -513,20 +520,18 @@ impl Op for PutAlongAxis {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        let axis = normalize_axis(self.name(), self.axis, call.meta(0).shape().len())?;
-        let length = call.meta(0).shape()[axis];
-        let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
+        let sides = Sides::within(self.axis, call.meta(0), call.meta(1))?;
         macro_rules! by_type {
             ($index:ty) => {{
                 let indices = call.input::<$index>(1)?;
-                check(self, 1, indices, length, true)?;
+                check(self, 1, indices, sides.length, true)?;
                 raw::copy_on_cpu(call, 0)?;
                 macro_rules! body {
                     ($type:ty) => {
                         put(indices, call.input::<$type>(2)?, sides, call.output::<$type>(0)?)
                     };
                 }
-                raw::by_width!(call.meta(0).dtype.size(), body);
+                with_width!(call.meta(0).dtype.size(), body);
             }};
         }
         by_index!(call.meta(1).dtype, by_type);
@@ -535,10 +540,8 @@ impl Op for PutAlongAxis {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        let axis = normalize_axis(self.name(), self.axis, call.meta(0).shape().len())?;
-        let length = call.meta(0).shape()[axis];
-        let sides = Sides::new(self.axis, call.meta(1).shape(), length)?;
-        check_on_gpu(call, 1, length)?;
+        let sides = Sides::within(self.axis, call.meta(0), call.meta(1))?;
+        check_on_gpu(call, 1, sides.length)?;
         raw::copy_on_gpu(call, 0, true)?;
         let (indices, size) = (call.meta(1), call.meta(2).dtype.size());
         // One thread for each line along the axis: it stores the values one after the other.

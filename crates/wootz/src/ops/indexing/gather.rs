@@ -6,6 +6,7 @@ use super::offsets::{Picks, Rules, check_index_dtype, places};
 use super::raw::{self, Walk};
 use super::scatter::{self, Reduce};
 use crate::array::{Arg, Array, DType, Meta, Scalar, Shape, normalize_axis};
+use crate::cpu::tile::with_width;
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
@@ -381,7 +382,7 @@ impl Op for Gather {
                 collect(x, &offsets, &before, &after, call.output::<$type>(0)?);
             }};
         }
-        raw::by_width!(call.meta(0).dtype.size(), body);
+        with_width!(call.meta(0).dtype.size(), body);
         Ok(())
     }
 

@@ -5,13 +5,14 @@
 //! the same from run to run. On a GPU one thread walks all indices for each element of a window:
 //! wide windows (rows of an embedding) run in parallel, scattering single elements does not.
 
+use half::{bf16, f16};
 use smallvec::SmallVec;
 
 use super::gather::{self, Window, broadcast_argument};
 use super::offsets::{Picks, Rules};
 use super::raw::{self, Walk};
 use crate::array::{Array, DType, Meta};
-use crate::cpu::tile::Storage;
+use crate::cpu::tile::{Storage, with_types, with_width};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
@@ -35,27 +36,6 @@ pub enum Reduce {
     /// The smaller one; NaN wins.
     Minimum,
 }
-
-/// Calls a macro with the storage type of a dtype.
-macro_rules! by_storage {
-    ($dtype:expr, $body:ident) => {
-        match $dtype {
-            DType::Bool | DType::U8 => $body!(u8),
-            DType::U16 => $body!(u16),
-            DType::U32 => $body!(u32),
-            DType::U64 => $body!(u64),
-            DType::I8 => $body!(i8),
-            DType::I16 => $body!(i16),
-            DType::I32 => $body!(i32),
-            DType::I64 => $body!(i64),
-            DType::F16 => $body!(half::f16),
-            DType::BF16 => $body!(half::bf16),
-            DType::F32 => $body!(f32),
-            DType::F64 => $body!(f64),
-        }
-    };
-}
-pub(super) use by_storage;
 
 /// Cases of the updating operations.
 pub(super) fn entries() -> Vec<Entry> {
@@ -240,7 +220,7 @@ impl Op for Scatter {
             }};
         }
         macro_rules! reduce {
-            ($type:ty) => {{
+            ($type:ty, $wide:ty) => {{
                 let updates = call.input::<$type>(1)?;
                 let output = call.output::<$type>(0)?;
                 let walks = (&before, &after);
@@ -275,10 +255,10 @@ impl Op for Scatter {
             }};
         }
         match (self.reduce, call.meta(1).dtype) {
-            (Reduce::Set, _) => raw::by_width!(dtype.size(), set),
-            (_, DType::F16) if dtype == DType::F32 => sum!(half::f16),
-            (_, DType::BF16) if dtype == DType::F32 => sum!(half::bf16),
-            _ => by_storage!(dtype, reduce),
+            (Reduce::Set, _) => with_width!(dtype.size(), set),
+            (_, DType::F16) if dtype == DType::F32 => sum!(f16),
+            (_, DType::BF16) if dtype == DType::F32 => sum!(bf16),
+            _ => with_types!(dtype, reduce),
         }
         Ok(())
     }
