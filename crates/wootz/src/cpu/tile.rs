@@ -31,7 +31,19 @@ macro_rules! with_types {
     };
 }
 
-pub(crate) use with_types;
+/// Calls a macro with the unsigned type of an element's width in bytes.
+macro_rules! with_width {
+    ($size:expr, $body:ident) => {
+        match $size {
+            1 => $body!(u8),
+            2 => $body!(u16),
+            4 => $body!(u32),
+            _ => $body!(u64),
+        }
+    };
+}
+
+pub(crate) use {with_types, with_width};
 
 /// A stored element and the type it is computed in.
 pub(crate) trait Storage: Pod {

@@ -1,7 +1,7 @@
 //! Proof that kernels read and write 16-bit floats as they are: an evaluation may allocate its
 //! results and what its operations state as scratch, but no copy of an array in a wider type.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use wootz::op::Op;
 use wootz::{Array, DType, Device};
@@ -53,43 +53,78 @@ fn allocates_little(subject: &Subject, hosts: &[Host], device: &Device) -> Resul
     Ok(())
 }
 
+/// One array of the graph behind a case's outputs.
+struct Node {
+    array: Array,
+    /// Whether the outputs' memory is this array's.
+    result: bool,
+    /// Whether an operation reads it that is not elementwise, so that it must be in memory.
+    read: bool,
+}
+
 /// Bytes that the graph behind `outputs` may allocate, and an array that it widens in memory.
-/// What is computed on the way counts as 16-bit: more would be the copy that is looked for.
+/// What is computed on the way counts as 16-bit: more would be the copy that is looked for. Between
+/// elementwise operations nothing need be in memory.
 fn look(outputs: &[Array]) -> (u64, Option<String>) {
-    let (mut bytes, mut wide) = (0, None);
-    let mut seen = BTreeSet::new();
-    let mut pending: Vec<(Array, bool)> =
-        outputs.iter().map(|output| (output.clone(), true)).collect();
-    while let Some((array, result)) = pending.pop() {
+    let mut wide = None;
+    // An array's metadata lies in its node, so its address tells nodes apart.
+    let mut nodes: BTreeMap<usize, Node> = BTreeMap::new();
+    let mut pending: Vec<(Array, bool, bool)> =
+        outputs.iter().map(|output| (output.clone(), true, false)).collect();
+    while let Some((array, result, read)) = pending.pop() {
+        let address = std::ptr::from_ref(array.meta()) as usize;
         let Some((op, inputs)) = array.producer() else { continue };
-        let count = if op.is_view() { 0 } else { array.size() };
-        let widest = if result { 8 } else { 2 };
-        bytes += allocated(count * array.dtype().size().min(widest));
-        // An array's metadata lies in its node, so its address tells nodes apart.
-        if !seen.insert(std::ptr::from_ref(array.meta()) as usize) {
+        let known = nodes.get(&address).map(|node| (node.result, node.read));
+        let (result, read) =
+            known.map_or((result, read), |known| (known.0 | result, known.1 | read));
+        if known == Some((result, read)) {
             continue;
         }
-        let metas: Vec<_> = inputs.iter().map(Array::meta).collect();
-        bytes += allocated(Op::scratch(&*op, &metas, true));
+        nodes.insert(address, Node { array: array.clone(), result, read });
         for input in inputs {
+            let fused = op.elementwise().is_some();
             if let Some((producer, _)) = input.producer() {
-                // Between two elementwise operations nothing need be in memory.
-                let fused = op.elementwise().is_some() && producer.elementwise().is_some();
+                let fused = fused && producer.elementwise().is_some();
                 let large = 2 * input.size() >= LEAST && !producer.is_view();
                 if input.dtype() == DType::F32 && large && !fused {
                     wide = Some(format!("{} for {}", producer.name(), op.name()));
                 }
             }
             // A view's memory is that of its input.
-            pending.push((input, result && op.is_view()));
+            pending.push((input, result && op.is_view(), !fused));
         }
     }
-    (bytes, wide)
+    // The outputs of one call share its scratch.
+    let mut calls = BTreeMap::new();
+    for (op, inputs) in nodes.values().filter_map(|node| node.array.producer()) {
+        let address = std::ptr::from_ref(&*op) as *const () as usize;
+        let metas: Vec<_> = inputs.iter().map(Array::meta).collect();
+        let of: Vec<usize> = metas.iter().map(|meta| std::ptr::from_ref(*meta) as usize).collect();
+        calls.insert((address, of), allocated(Op::scratch(&*op, &metas, true)));
+    }
+    (nodes.values().map(own_memory).sum::<u64>() + calls.values().sum::<u64>(), wide)
 }
 
-/// What so many bytes take at most: there are 256 at least, and an eighth may be wasted.
+/// What an array itself may take.
+fn own_memory(Node { array, result, read }: &Node) -> u64 {
+    let Some((op, _)) = array.producer() else { return 0 };
+    let size = array.dtype().size();
+    match op.elementwise() {
+        _ if op.is_view() => 0,
+        _ if *result => allocated(array.size() * size),
+        Some(_) if !read => 0,
+        _ => allocated(array.size() * size.min(2)),
+    }
+}
+
+/// What so many bytes take: there are 256 at least, and eight sizes from one power of two to the
+/// next.
 fn allocated(bytes: usize) -> u64 {
-    if bytes == 0 { 0 } else { 256 + bytes as u64 + bytes as u64 / 8 }
+    match bytes as u64 {
+        0 => 0,
+        1..=256 => 256,
+        bytes => bytes.next_multiple_of(16).next_multiple_of((1 << bytes.ilog2()) / 8),
+    }
 }
 
 /// An operation that allocates a float32 array as large as its argument, which no graph shows.

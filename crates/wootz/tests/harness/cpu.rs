@@ -8,7 +8,7 @@ use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare, compare_specials};
 use super::{
     Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
-    like_doubles, place, run, same_bits, widen,
+    like_doubles, magnitudes, place, run, same_bits, widen,
 };
 
 /// Checks one case in all its dtypes.
@@ -38,21 +38,24 @@ fn in_dtype(subject: &Subject, dtype: DType, log: &mut Log) {
         }
     };
     let float = dtype.is_float() && follows_dtype(case);
-    if float && like_doubles(subject) {
+    let scales = magnitudes(subject, &hosts);
+    let scales = scales.as_deref();
+    if float && like_doubles(subject, dtype) {
         let wide = run(case, &widen(case, &hosts), Layout::Contiguous, &cpu);
-        let outcome =
-            wide.and_then(|wide| compare_all(&base, &wide, case.tolerance, Against::Double, dtype));
+        let outcome = wide.and_then(|wide| {
+            compare_all(&base, &wide, scales, case.tolerance, Against::Double, dtype)
+        });
         log.check(&format!("{dtype} on cpu against float64"), outcome);
     }
     if let Some(reference) = &subject.reference {
         let want = reference.call(&hosts, &base);
-        let outcome = compare_all(&base, &want, case.tolerance, Against::Double, dtype);
+        let outcome = compare_all(&base, &want, scales, case.tolerance, Against::Double, dtype);
         log.check(&format!("{dtype} on cpu against the reference"), outcome);
         if dtype == DType::F32 && float {
             let wide = widen(case, &hosts);
             let outcome = run(case, &wide, Layout::Contiguous, &cpu).and_then(|got| {
                 let want = reference.call(&wide, &got);
-                compare_all(&got, &want, case.tolerance, Against::Double, DType::F64)
+                compare_all(&got, &want, scales, case.tolerance, Against::Double, DType::F64)
             });
             log.check("float64 on cpu against the reference", outcome);
         }
@@ -85,7 +88,8 @@ fn sizes(subject: &Subject, log: &mut Log) {
         let hosts = draw_sized(subject, dtype, size);
         let outcome = run(case, &hosts, Layout::Contiguous, &Device::cpu()).and_then(|got| {
             let want = reference.call(&hosts, &got);
-            compare_all(&got, &want, case.tolerance, Against::Double, dtype)
+            let scales = magnitudes(subject, &hosts);
+            compare_all(&got, &want, scales.as_deref(), case.tolerance, Against::Double, dtype)
         });
         log.check(&format!("{dtype} on cpu, {size} elements"), outcome);
     }
@@ -114,9 +118,9 @@ fn composed(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
             return Ok(false);
         }
         let against = Against::Gradient { terms: 1 };
-        pairs
-            .iter()
-            .try_for_each(|(got, want)| compare(got, want, subject.case.tolerance, against, dtype))
+        let class = subject.case.tolerance;
+        (pairs.iter())
+            .try_for_each(|(got, want)| compare(got, want, None, class, against, dtype))
             .map(|()| true)
     });
     if outcome != Ok(false) {
@@ -136,7 +140,7 @@ fn one_thread(subject: &Subject, hosts: &[Host], base: &[Host], dtype: DType, lo
 /// NaN and infinities come through as in doubles.
 fn specials(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
     let (case, cpu) = (&subject.case, Device::cpu());
-    if !like_doubles(subject) {
+    if !like_doubles(subject, dtype) {
         return;
     }
     for special in SPECIALS {
@@ -153,6 +157,7 @@ fn specials(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
 pub(crate) fn compare_all(
     got: &[Host],
     want: &[Host],
+    scales: Option<&[Host]>,
     class: Tolerance,
     against: Against,
     dtype: DType,
@@ -161,7 +166,8 @@ pub(crate) fn compare_all(
         return Err(format!("{} outputs, expected {}", got.len(), want.len()));
     }
     got.iter().zip(want).enumerate().try_for_each(|(i, (got, want))| {
-        compare(got, want, class, against, dtype).map_err(|text| match i {
+        let scale = scales.and_then(|scales| scales.get(i));
+        compare(got, want, scale, class, against, dtype).map_err(|text| match i {
             0 => text,
             _ => format!("output {i}: {text}"),
         })

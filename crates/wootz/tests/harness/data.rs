@@ -1,5 +1,7 @@
 //! Values on the host: drawn at random, rounded to a dtype, compared as doubles or as bytes.
 
+use std::sync::LazyLock;
+
 use half::{bf16, f16};
 use wootz::op::CaseInput;
 use wootz::{Array, DType, Device, Result};
@@ -80,10 +82,12 @@ fn decode(dtype: DType, b: &[u8]) -> f64 {
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A stream that depends on the text only.
+    /// A stream that depends on the text only, and on `WOOTZ_SEED` where that asks for others.
     pub(crate) fn new(seed: &str) -> Random {
+        static OTHERS: LazyLock<String> =
+            LazyLock::new(|| std::env::var("WOOTZ_SEED").unwrap_or_default());
         let hash = |hash: u64, byte: u8| (hash ^ byte as u64).wrapping_mul(0x100_0000_01b3);
-        Random(seed.bytes().fold(0xcbf2_9ce4_8422_2325, hash))
+        Random(seed.bytes().chain(OTHERS.bytes()).fold(0xcbf2_9ce4_8422_2325, hash))
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -8,8 +8,8 @@ use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
 use super::{
-    Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
-    like_doubles, place, run, same_bits, with_specials,
+    Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded, magnitudes,
+    place, run, same_bits, with_specials,
 };
 
 /// The devices of the GPU part, all of one adapter.
@@ -72,7 +72,8 @@ pub(crate) fn check(subject: &Subject, devices: &Devices) -> (Log, Option<Work>)
         let hosts = draw_sized(subject, dtype, size);
         let outcome = run(case, &hosts, Layout::Contiguous, &Device::cpu()).and_then(|want| {
             let got = run(case, &hosts, Layout::Contiguous, &devices.plain)?;
-            compare_all(&got, &want, case.tolerance, Against::Device, dtype)
+            let scales = magnitudes(subject, &hosts);
+            compare_all(&got, &want, scales.as_deref(), case.tolerance, Against::Device, dtype)
         });
         log.check(&format!("{dtype} on gpu, {size} elements"), outcome);
     }
@@ -97,7 +98,9 @@ fn in_dtype(
             return None;
         }
     };
-    let outcome = compare_all(&base, &cpu, case.tolerance, Against::Device, dtype);
+    let scales = magnitudes(subject, &hosts);
+    let outcome =
+        compare_all(&base, &cpu, scales.as_deref(), case.tolerance, Against::Device, dtype);
     log.check(&format!("{dtype} on gpu against cpu"), outcome);
     // All layouts in the first dtype, one in each other: every variant is compiled for each.
     let views = &Layout::VIEWS;
@@ -191,9 +194,6 @@ fn has_kernel(output: &Array) -> bool {
 
 fn specials(subject: &Subject, hosts: &[Host], dtype: DType, devices: &Devices, log: &mut Log) {
     let case = &subject.case;
-    if !like_doubles(subject) {
-        return;
-    }
     for special in SPECIALS {
         let Some(hosts) = with_specials(subject, hosts, special) else { return };
         let Ok(want) = run(case, &hosts, Layout::Contiguous, &Device::cpu()) else { return };

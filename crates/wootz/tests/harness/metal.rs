@@ -20,7 +20,8 @@ use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
 use super::watchdog::Watchdog;
 use super::{
-    Log, SPECIALS, Subject, draw, follows_dtype, like_doubles, run, same_bits, with_specials,
+    Log, SPECIALS, Subject, draw, follows_dtype, like_doubles, magnitudes, run, same_bits,
+    with_specials,
 };
 
 /// Elements of an array above which a case is left to a full run.
@@ -232,12 +233,16 @@ impl Unit<'_> {
         let (Some(hosts), cpu) = (self.inputs(), Device::cpu()) else { return log };
         // The CPU's part reports a case that does not run there.
         let Ok(want) = run(case, &hosts, Layout::Contiguous, &cpu) else { return log };
+        let scales = magnitudes(self.subject, &hosts);
         let on = |device: &Device| run(case, &hosts, self.layout, device);
         let close = |got: Vec<Host>| match self.special {
             Some(_) => {
                 got.iter().zip(&want).try_for_each(|(got, want)| compare_specials(got, want))
             }
-            None => compare_all(&got, &want, case.tolerance, Against::Device, self.dtype),
+            None => {
+                let (class, against) = (case.tolerance, Against::Device);
+                compare_all(&got, &want, scales.as_deref(), class, against, self.dtype)
+            }
         };
         let base = on(&devices.unchecked);
         let place = |column: &str| match self.special {
@@ -346,7 +351,7 @@ fn units(subject: &Subject, number: usize, full: bool) -> Vec<Unit<'_>> {
         let unit = |layout, special| Unit { subject, dtype, layout, special };
         units.push(unit(Layout::Contiguous, None));
         units.extend(Layout::VIEWS.iter().map(|&layout| unit(layout, None)));
-        if dtype.is_float() && follows_dtype(&subject.case) && like_doubles(subject) {
+        if dtype.is_float() && follows_dtype(&subject.case) && like_doubles(subject, dtype) {
             units.extend(SPECIALS.map(|special| unit(Layout::Contiguous, Some(special))));
         }
     }

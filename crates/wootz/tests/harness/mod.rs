@@ -201,13 +201,48 @@ pub(crate) fn with_specials(
     any.then_some(inputs)
 }
 
-/// Operations whose results for NaN and infinities or in doubles are something else, and why.
-pub(crate) const UNLIKE_DOUBLES: &[(&str, &str)] =
-    &[("view", "the bits of a double are not those of a narrower float")];
+/// Operations whose results in doubles, and for NaN and infinities, are something else, for which
+/// dtypes, and why.
+pub(crate) const UNLIKE_DOUBLES: &[(&str, &[DType], &str)] = &[
+    ("view", wootz::op::FLOATS, "the bits of a double are not those of a narrower float"),
+    (
+        "floor_divide",
+        &[DType::F16, DType::BF16],
+        "the quotient is rounded, and then its floor taken",
+    ),
+    ("round", &[DType::F16, DType::BF16], "powers of ten and products with them are rounded"),
+];
 
 /// Whether results can be compared with those of doubles, and for special values.
-pub(crate) fn like_doubles(subject: &Subject) -> bool {
-    UNLIKE_DOUBLES.iter().all(|(op, _)| *op != subject.op)
+pub(crate) fn like_doubles(subject: &Subject, dtype: DType) -> bool {
+    let unlike =
+        |(op, dtypes, _): &(&str, &[DType], _)| *op == subject.op && dtypes.contains(&dtype);
+    !UNLIKE_DOUBLES.iter().any(unlike)
+}
+
+/// Sums of products of the arguments, beside contractions: with absolute values for arguments they
+/// are the sums of their terms' magnitudes. What `logaddexp` adds is below that, too.
+#[rustfmt::skip]
+const SUMS: &[&str] =
+    &["sum", "mean", "cumsum", "logaddexp", "take_along_axis_backward", "rms_norm_backward_dw"];
+
+/// What the rounding errors of a sum are relative to, in doubles.
+pub(crate) fn magnitudes(subject: &Subject, hosts: &[Host]) -> Option<Vec<Host>> {
+    let case = &subject.case;
+    let sum = case.tolerance == Tolerance::Contraction || SUMS.contains(&subject.op);
+    let float = |(input, host): (&CaseInput, &Host)| input.dtype.is_none() && host.dtype.is_float();
+    if !sum || !case.inputs.iter().zip(hosts).any(float) {
+        return None;
+    }
+    let absolute = |host: &Host| match host.dtype {
+        DType::F64 => {
+            let values: Vec<f64> = host.to_f64().into_iter().map(f64::abs).collect();
+            Host::from_f64(&host.shape, DType::F64, &values)
+        }
+        _ => host.clone(),
+    };
+    let hosts: Vec<Host> = widen(case, hosts).iter().map(absolute).collect();
+    run(case, &hosts, Layout::Contiguous, &Device::cpu()).ok()
 }
 
 /// What is sprinkled over the inputs, one run each.

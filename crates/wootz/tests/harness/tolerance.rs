@@ -33,6 +33,10 @@ fn units(class: Tolerance, dtype: DType) -> f64 {
     }
 }
 
+/// The error granted to sums, in units of the rounding error of the arithmetic and relative to the
+/// sum of the terms' magnitudes. Terms of both signs, as cases have them, err by less than one.
+const SUM_UNITS: f64 = 4.0;
+
 /// Half the distance between neighbours at 1.
 pub(crate) fn rounding(dtype: DType) -> f64 {
     match dtype {
@@ -44,10 +48,13 @@ pub(crate) fn rounding(dtype: DType) -> f64 {
     }
 }
 
-/// Compares what came out with what should have. The error says where and how far.
+/// Compares what came out with what should have. The error says where and how far. With the
+/// `magnitudes` of what each element sums, the arithmetic's error is relative to them, and the
+/// result is rounded once.
 pub(crate) fn compare(
     got: &Host,
     want: &Host,
+    magnitudes: Option<&Host>,
     class: Tolerance,
     against: Against,
     dtype: DType,
@@ -91,6 +98,18 @@ pub(crate) fn compare(
         (_, Against::Gradient { terms }) => largest.max(0.25 * (terms as f64).sqrt()),
         _ => largest,
     };
+    // Of two devices, both err.
+    let both = if against == Against::Device { 2.0 } else { 1.0 };
+    let arithmetic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let magnitudes = magnitudes.map(Host::to_f64);
+    let allowed = |i: usize| match &magnitudes {
+        None => relative * (w[i].abs() + floor).max(smallest(got.dtype)),
+        Some(magnitudes) => {
+            let rounded = 1.01 * rounding(got.dtype) * w[i].abs().max(smallest(got.dtype));
+            let scale = magnitudes[i].max(smallest(arithmetic));
+            both * (rounded + SUM_UNITS * rounding(arithmetic) * scale)
+        }
+    };
     let limit = largest_finite(got.dtype);
     let mut worst: Option<(f64, usize)> = None;
     for (i, (&a, &b)) in g.iter().zip(&w).enumerate() {
@@ -100,19 +119,18 @@ pub(crate) fn compare(
         if same || overflow {
             continue;
         }
-        let error = if a.is_finite() && b.is_finite() {
-            (a - b).abs() / (b.abs() + floor).max(smallest(got.dtype))
-        } else {
-            f64::INFINITY
-        };
-        if error > relative && worst.is_none_or(|(w, _)| error > w) {
+        let error =
+            if a.is_finite() && b.is_finite() { (a - b).abs() / allowed(i) } else { f64::INFINITY };
+        if error > 1.0 && worst.is_none_or(|(w, _)| error > w) {
             worst = Some((error, i));
         }
     }
     match worst {
         Some((error, i)) => Err(format!(
-            "element {i} is {:e}, expected {:e}: relative error {error:.3e} exceeds {relative:.3e}",
-            g[i], w[i]
+            "element {i} is {:e}, expected {:e}: off by {:.3e}, {error:.2} times what is allowed",
+            g[i],
+            w[i],
+            (g[i] - w[i]).abs(),
         )),
         None => Ok(()),
     }

@@ -84,8 +84,9 @@ binary_rows! {
         float: |a, b| Real::modulo(a, b),
         int: |a, b| Integer::modulo(a, b),
         wgsl: { float: "wz_remainder_f32(a, b)", int: "wz_remainder_$T(a, b)" },
-        vjp: Vjp::Rule(|x, _, g| {
-            let quotient = floor_divide(&x[0], &x[1])?;
+        vjp: Vjp::Rule(|x, y, g| {
+            // The quotient that belongs to the result: a rounded one may be the next integer.
+            let quotient = rint(divide(subtract(&x[0], y)?, &x[1])?)?;
             Ok(vec![g.clone(), negative(multiply(g, quotient)?)?])
         }) }
     /// Elementwise difference; for bools the exclusive or.

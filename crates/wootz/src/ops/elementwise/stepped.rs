@@ -134,8 +134,6 @@ stepped_rows! {
         wgsl: ["(wz_rint(", "(c * a)", ") * b)"], [] }
 }
 
-/// A rounded quotient close to an integer is another one than the exact quotient: the narrow floats
-/// have a small case of their own.
 fn quotients() -> Vec<Case> {
     let case = |label: &str, shapes: &[&[usize]]| {
         Case::new(label, shapes, |x| Ok(vec![floor_divide(&x[0], &x[1])?])).gradient(Gradient::Zero)
@@ -145,7 +143,8 @@ fn quotients() -> Vec<Case> {
     };
     vec![
         case("", &[&[3, 5], &[5]]).range(0.5..3.0).dtypes(FLOATS),
-        case("more than one tile", &[&[1025], &[]]).range(0.5..3.0).dtypes(&FLOATS[..1]),
+        case("more than one tile", &[&[1025], &[]]).range(0.5..3.0).dtypes(FLOATS),
+        case("both signs", &[&[1025], &[1025]]).range(-9.0..9.0).dtypes(FLOATS),
         integers(&[&[3, 5], &[3, 5]]),
         integers(&[&[2, 1, 4], &[3, 1]]),
         integers(&[&[1025], &[]]),

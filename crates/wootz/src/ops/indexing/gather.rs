@@ -6,12 +6,13 @@ use super::offsets::{Picks, Rules, check_index_dtype, places};
 use super::raw::{self, Walk};
 use super::scatter::{self, Reduce};
 use crate::array::{Arg, Array, DType, Meta, Scalar, Shape, normalize_axis};
+use crate::cpu::tile::with_width;
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
 use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous};
-use crate::ops::{add, broadcast_to, reshape, zeros_like};
+use crate::ops::{add, astype, broadcast_to, reshape, zeros_like};
 
 /// Cases of the reading operations.
 pub(super) fn entries() -> Vec<Entry> {
@@ -381,7 +382,7 @@ impl Op for Gather {
                 collect(x, &offsets, &before, &after, call.output::<$type>(0)?);
             }};
         }
-        raw::by_width!(call.meta(0).dtype.size(), body);
+        with_width!(call.meta(0).dtype.size(), body);
         Ok(())
     }
 
@@ -428,10 +429,12 @@ impl Op for Gather {
     ) -> Result<Vec<Option<Array>>> {
         let mut gradients = vec![None; inputs.len()];
         let Some(gradient) = &cotangents[0] else { return Ok(gradients) };
-        let zeros = zeros_like(&inputs[0])?;
+        let dtype = inputs[0].dtype();
+        // Narrow types are added up in a wide one and rounded once.
+        let zeros = astype(&zeros_like(&inputs[0])?, scatter::sum_dtype(dtype))?;
         let (window, picks) = (self.window.clone(), Picks::again(&inputs[1..], &self.rules));
         let dx = scatter::apply(self.op, &zeros, &picks, gradient, window, Reduce::Add)?;
-        gradients[0] = Some(dx);
+        gradients[0] = Some(astype(&dx, dtype)?);
         Ok(gradients)
     }
 }

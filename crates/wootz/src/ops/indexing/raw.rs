@@ -7,19 +7,6 @@ use crate::error::Result;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
-/// Calls a macro with the unsigned type of an element's width in bytes.
-macro_rules! by_width {
-    ($size:expr, $body:ident) => {
-        match $size {
-            1 => $body!(u8),
-            2 => $body!(u16),
-            4 => $body!(u32),
-            _ => $body!(u64),
-        }
-    };
-}
-pub(super) use by_width;
-
 /// Axes that a kernel walks: merged where one stride serves, with the strides into one array.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {

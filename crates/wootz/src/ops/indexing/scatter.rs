@@ -5,13 +5,14 @@
 //! the same from run to run. On a GPU one thread walks all indices for each element of a window:
 //! wide windows (rows of an embedding) run in parallel, scattering single elements does not.
 
+use half::{bf16, f16};
 use smallvec::SmallVec;
 
 use super::gather::{self, Window, broadcast_argument};
 use super::offsets::{Picks, Rules};
 use super::raw::{self, Walk};
 use crate::array::{Array, DType, Meta};
-use crate::cpu::tile::Storage;
+use crate::cpu::tile::{Storage, with_types, with_width};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
@@ -35,27 +36,6 @@ pub enum Reduce {
     /// The smaller one; NaN wins.
     Minimum,
 }
-
-/// Calls a macro with the storage type of a dtype.
-macro_rules! by_storage {
-    ($dtype:expr, $body:ident) => {
-        match $dtype {
-            DType::Bool | DType::U8 => $body!(u8),
-            DType::U16 => $body!(u16),
-            DType::U32 => $body!(u32),
-            DType::U64 => $body!(u64),
-            DType::I8 => $body!(i8),
-            DType::I16 => $body!(i16),
-            DType::I32 => $body!(i32),
-            DType::I64 => $body!(i64),
-            DType::F16 => $body!(half::f16),
-            DType::BF16 => $body!(half::bf16),
-            DType::F32 => $body!(f32),
-            DType::F64 => $body!(f64),
-        }
-    };
-}
-pub(super) use by_storage;
 
 /// Cases of the updating operations.
 pub(super) fn entries() -> Vec<Entry> {
@@ -164,6 +144,11 @@ pub fn slice_update_dynamic(
     apply("slice_update", x, &start, &update, window, Reduce::Set)
 }
 
+/// The dtype that gradients are added up in: [`apply`] takes updates of a narrow one for it.
+pub(super) fn sum_dtype(dtype: DType) -> DType {
+    if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
+}
+
 /// Scatters into windows. They are whole along the axes they have, or there is only one, so that
 /// no element belongs to two of them.
 pub(super) fn apply(
@@ -182,7 +167,8 @@ pub(super) fn apply(
     Array::apply(Scatter { op, window, reduce, rules: picks.rules().clone() }, &inputs)
 }
 
-/// Combines updates into windows; the indices come last.
+/// Combines updates into windows; the indices come last. Narrow updates may be added to what is
+/// in their [`sum_dtype`].
 #[derive(Debug)]
 struct Scatter {
     op: &'static str,
@@ -206,7 +192,9 @@ impl Op for Scatter {
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         self.rules.expect(self, inputs, 2)?;
         (0..2).try_for_each(|input| expect_contiguous(self, inputs, input))?;
-        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        if self.reduce != Reduce::Add || sum_dtype(inputs[1].dtype) != inputs[0].dtype {
+            expect_dtype(self, inputs, 1, inputs[0].dtype)?;
+        }
         expect_shape(self, inputs, 1, &self.window.gathered(self.rules.shape()))?;
         Ok(Metas::from_elem(Meta::new(self.op, inputs[0].shape(), inputs[0].dtype)?, 1))
     }
@@ -232,7 +220,7 @@ impl Op for Scatter {
             }};
         }
         macro_rules! reduce {
-            ($type:ty) => {{
+            ($type:ty, $wide:ty) => {{
                 let updates = call.input::<$type>(1)?;
                 let output = call.output::<$type>(0)?;
                 let walks = (&before, &after);
@@ -258,9 +246,19 @@ impl Op for Scatter {
                 }
             }};
         }
-        match self.reduce {
-            Reduce::Set => raw::by_width!(dtype.size(), set),
-            _ => by_storage!(dtype, reduce),
+        macro_rules! sum {
+            ($type:ty) => {{
+                let (updates, output) = (call.input::<$type>(1)?, call.output::<f32>(0)?);
+                combine(output, updates, &offsets, &before, &after, |sum, update| {
+                    sum + update.widen()
+                });
+            }};
+        }
+        match (self.reduce, call.meta(1).dtype) {
+            (Reduce::Set, _) => with_width!(dtype.size(), set),
+            (_, DType::F16) if dtype == DType::F32 => sum!(f16),
+            (_, DType::BF16) if dtype == DType::F32 => sum!(bf16),
+            _ => with_types!(dtype, reduce),
         }
         Ok(())
     }
@@ -278,21 +276,21 @@ impl Op for Scatter {
         words.push("run", after.len());
         words.walk("before", &before);
         words.walk("after", &after);
-        let dtype = updates.dtype;
+        let dtypes = (updates.dtype, call.meta(0).dtype);
         let source = || {
             format!(
                 "{}{}{}{}{}{}",
                 packed::PACKING,
                 words.text(),
-                combine_functions(self.reduce, dtype, 0, 1),
+                combine_functions(self.reduce, dtypes),
                 self.rules.reader(2),
                 raw::MAIN,
                 include_str!("scatter.wgsl"),
             )
         };
         let reduce = match self.reduce {
-            Reduce::Set => format!("Set {}", dtype.size()),
-            reduce => format!("{reduce:?} {dtype}"),
+            Reduce::Set => format!("Set {}", dtypes.0.size()),
+            reduce => format!("{reduce:?} {} to {}", dtypes.0, dtypes.1),
         };
         call.launch(&Kernel {
             variant: format!("scatter {reduce}{} {inputs}", words.key()),
@@ -328,7 +326,7 @@ impl Op for Scatter {
                 };
                 (hidden, passed)
             }
-            Reduce::Add => (gradient.clone(), gathered(gradient)?),
+            Reduce::Add => (gradient.clone(), astype(&gathered(gradient)?, updates.dtype())?),
             Reduce::Multiply => {
                 let both = multiply(gradient, &outputs[0])?;
                 (
@@ -421,13 +419,13 @@ arithmetic! {
 
 /// Applies the updates in the order of the offsets. Threads own blocks of the output: those of one
 /// outermost place, or of some windows that are single runs.
-fn combine<T: bytemuck::Pod + Send + Sync>(
+fn combine<T: bytemuck::Pod + Send + Sync, U: Copy + Sync>(
     output: &mut [T],
-    updates: &[T],
+    updates: &[U],
     offsets: &[usize],
     before: &Walk,
     after: &Walk,
-    reduce: impl Fn(T, T) -> T + Sync,
+    reduce: impl Fn(T, U) -> T + Sync,
 ) {
     let run = after.len();
     let size = output.len();
@@ -468,22 +466,17 @@ fn combine<T: bytemuck::Pod + Send + Sync>(
     });
 }
 
-/// WGSL: the updates at `updates`, the output at `output`, and `put(i, update)` that combines one
-/// update with element `i`.
+/// WGSL: the updates bound first, the output second, and `put(i, update)` that combines one
+/// update with element `i`. The dtypes are theirs.
 #[cfg(feature = "gpu")]
-pub(super) fn combine_functions(
-    reduce: Reduce,
-    dtype: DType,
-    updates: usize,
-    output: usize,
-) -> String {
+fn combine_functions(reduce: Reduce, (updates, dtype): (DType, DType)) -> String {
     let size = dtype.size();
     if reduce == Reduce::Set {
         let bits = if size == 8 { "vec2u" } else { "u32" };
         return format!(
             "{}{}fn put(i: u32, update: {bits}) {{ out_set(i, update); }}\n",
-            raw::reader("updates", updates, size),
-            raw::writer("out", output, size),
+            raw::reader("updates", 0, size),
+            raw::writer("out", 1, size),
         );
     }
     let wide = packed::wgsl_type(dtype.class());
@@ -510,7 +503,7 @@ pub(super) fn combine_functions(
     };
     format!(
         "{}{}fn put(i: u32, b: {wide}) {{ let a = {load}; out_set(i, {value}); }}\n",
-        packed::reader("updates", updates, dtype),
-        packed::writer("out", output, dtype),
+        packed::reader("updates", 0, updates),
+        packed::writer("out", 1, dtype),
     )
 }

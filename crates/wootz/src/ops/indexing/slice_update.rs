@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::raw;
 use crate::array::{Array, Layout, Meta, Shape, Strides};
 use crate::cpu::CpuCall;
+use crate::cpu::tile::with_width;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
@@ -178,7 +179,7 @@ impl Op for SliceUpdate {
                 put_region(output, offset as isize, &to, update.data, origin, &from, &shape);
             }};
         }
-        raw::by_width!(call.output_meta(0).dtype.size(), body);
+        with_width!(call.output_meta(0).dtype.size(), body);
         Ok(())
     }
 

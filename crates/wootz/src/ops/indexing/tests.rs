@@ -469,3 +469,32 @@ fn memory(x: &Array) -> Vec<f32> {
     };
     bytemuck::pod_collect_to_vec(&bytes)
 }
+
+#[test]
+fn gradients_of_repeated_indices_are_rounded_once() -> Result<()> {
+    // One after the other, sums of 1 would stay at 256 in bfloat16 and at 2048 in float16.
+    const COUNT: usize = 5000;
+    for device in devices() {
+        let indices = ints(&[1; COUNT], &[COUNT], &device);
+        for (dtype, expected) in [(DType::BF16, 4992), (DType::F16, 5000), (DType::F32, 5000)] {
+            let x = astype(&iota(&[3], &device), dtype)?;
+            let dy = astype(&ints(&[1; COUNT], &[COUNT], &device), dtype)?;
+            let gradient = |f: &dyn Fn(&Array) -> Result<Array>| -> Result<Vec<i32>> {
+                let f = |x: &[Array]| Ok(vec![f(&x[0])?]);
+                let gradients = vjp(f, &[x.clone()], &[dy.clone()])?.1;
+                assert_eq!(gradients[0].dtype(), dtype);
+                read(&gradients[0])
+            };
+            let taken = gradient(&|x| take(x, &indices, Some(0)))?;
+            assert_eq!(taken, [0, expected, 0], "take of {dtype} on {device}");
+            let along = gradient(&|x| take_along_axis(x, &indices, Some(0)))?;
+            assert_eq!(along, [0, expected, 0], "take_along_axis of {dtype} on {device}");
+        }
+        // Updates round every time, as in MLX.
+        let zeros = astype(&ints(&[0; 3], &[3], &device), DType::BF16)?;
+        let ones = astype(&ints(&[1; COUNT], &[COUNT, 1], &device), DType::BF16)?;
+        let updated = scatter(&zeros, &[&indices], &ones, &[0], Reduce::Add)?;
+        assert_eq!(read(&updated)?, [0, 256, 0], "{device}");
+    }
+    Ok(())
+}

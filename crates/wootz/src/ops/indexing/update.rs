@@ -23,6 +23,9 @@ pub(super) fn entries() -> Vec<Entry> {
             // Repeated indices: several roundings in one element.
             .tolerance(Tolerance::Reduction)
     };
+    let mut minimum = arrays("minimum at arrays", |x| x[0].at((.., &x[2], 1..4)).minimum(&x[3]));
+    // A value of its own for each index: of equal ones every one has the whole gradient.
+    minimum.inputs[3].shape = vec![2, 1, 3];
     vec![Entry {
         name: "at",
         cases: vec![
@@ -31,7 +34,7 @@ pub(super) fn entries() -> Vec<Entry> {
             basic("maximum", |x| x[0].at((1.., 1..4)).maximum(&x[1])),
             arrays("set at arrays", |x| x[0].at((&x[1], 1..4, &x[2])).set(&x[3])),
             arrays("add at arrays", |x| x[0].at((&x[1], &x[2], 1..4)).add(&x[3])),
-            arrays("minimum at arrays", |x| x[0].at((.., &x[2], 1..4)).minimum(&x[3])),
+            minimum,
         ],
     }]
 }

@@ -1,5 +1,5 @@
-//! Matrix products on the GPU: tiles in workgroup memory, and a kernel of its own for products
-//! with a vector.
+//! Matrix products on the GPU: tiles in workgroup memory, of cooperative matrices where there are
+//! any, and a kernel of its own for products with a vector.
 
 use std::fmt::Write;
 
@@ -9,6 +9,7 @@ use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
+const COOPERATIVE: &str = include_str!("cooperative.wgsl");
 const TILED: &str = include_str!("tiled.wgsl");
 const GEMV: &str = include_str!("gemv.wgsl");
 const ZEROS: &str = include_str!("zeros.wgsl");
@@ -26,8 +27,16 @@ pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
         let reason = format!("more than {most} axes of a batch that do not merge");
         return Err(call.not_on_device(reason));
     }
-    // By the shape alone, because the two sum in different orders.
-    let form = if plan.rows == 1 || plan.n == 1 { gemv(&plan)? } else { tiled(&plan)? };
+    // By the shape alone, not by how far a layout lets one product reach, because they sum in
+    // different orders.
+    let form = if plan.rows == 1 || plan.n == 1 {
+        gemv(&plan)?
+    } else if call.gpu().has_cooperative_matrix() && plan.rows > 32 && plan.n > 32 {
+        let native = call.output_meta(0).dtype == DType::F16 && call.gpu().has_f16();
+        cooperative(&plan, native)?
+    } else {
+        tiled(&plan)?
+    };
     launch(call, &plan, add, form)
 }
 
@@ -43,10 +52,14 @@ fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
     })
 }
 
-/// One of the two ways to multiply.
+/// One of the ways to multiply.
 struct Form {
     variant: String,
     body: &'static str,
+    /// Extensions of the language, which the text begins with.
+    extensions: &'static str,
+    /// Whether factors of float16 are read as what they are; else they are widened.
+    native: bool,
     /// Declarations that go before the body.
     constants: String,
     params: Vec<u32>,
@@ -59,6 +72,29 @@ fn tiled(plan: &Plan) -> Result<Form> {
     // A thread computes a square of elements; small products need more threads than reuse.
     let per = if plan.m > 32 && plan.n > 32 { 4 } else { 2 };
     let tile = 16 * per;
+    let (params, groups) = tiles(plan, tile)?;
+    let constants = format!("alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
+    let variant = format!("tiled/{tile}");
+    let even = plan.n.is_multiple_of(2);
+    let (body, extensions, native) = (TILED, "", false);
+    Ok(Form { variant, body, extensions, native, constants, params, groups, even })
+}
+
+fn cooperative(plan: &Plan, native: bool) -> Result<Form> {
+    let (params, groups) = tiles(plan, 64)?;
+    let (factor, extensions) = match native {
+        true => ("f16", "enable f16;\nenable wgpu_cooperative_matrix;\n"),
+        false => ("f32", "enable wgpu_cooperative_matrix;\n"),
+    };
+    let pad = if native { 8 } else { 4 };
+    let constants = format!("alias Factor = {factor};\nconst PAD = {pad}u;\n");
+    let variant = format!("cooperative/{factor}");
+    let even = plan.n.is_multiple_of(2);
+    Ok(Form { variant, body: COOPERATIVE, extensions, native, constants, params, groups, even })
+}
+
+/// The parameters of a kernel whose workgroups compute square tiles, and their number.
+fn tiles(plan: &Plan, tile: usize) -> Result<(Vec<u32>, u32)> {
     let (down, across) = (plan.m.div_ceil(tile), plan.n.div_ceil(tile));
     let groups = word(plan.count.saturating_mul(down).saturating_mul(across))?;
     let params = vec![
@@ -75,10 +111,7 @@ fn tiled(plan: &Plan) -> Result<Form> {
         (down * across) as u32,
         groups,
     ];
-    let constants = format!("alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
-    let variant = format!("tiled/{tile}");
-    let even = plan.n.is_multiple_of(2);
-    Ok(Form { variant, body: TILED, constants, params, groups, even })
+    Ok((params, groups))
 }
 
 fn gemv(plan: &Plan) -> Result<Form> {
@@ -124,12 +157,13 @@ fn gemv(plan: &Plan) -> Result<Form> {
     );
     let variant = format!("gemv/{}/{lanes}", if by_column { "row" } else { "column" });
     let even = outputs.is_multiple_of(2);
-    Ok(Form { variant, body: GEMV, constants, params, groups, even })
+    let (body, extensions, native) = (GEMV, "", false);
+    Ok(Form { variant, body, extensions, native, constants, params, groups, even })
 }
 
-/// Launches a form with the parameters, accessors and bindings that both have.
+/// Launches a form with the parameters, accessors and bindings that all have.
 fn launch(call: &mut GpuCall<'_>, plan: &Plan, add: Option<Addmm>, form: Form) -> Result<()> {
-    let Form { variant, body, constants, mut params, groups, even } = form;
+    let mut params = form.params.clone();
     let dtype = call.output_meta(0).dtype;
     let (mut a, mut b) = (Bind::Input(0), Bind::Input(1));
     if let Some(Addmm { alpha, beta }) = add {
@@ -148,31 +182,31 @@ fn launch(call: &mut GpuCall<'_>, plan: &Plan, add: Option<Addmm>, form: Form) -
     let bindings = [a, b, Bind::Output(0), Bind::Input(0)];
     let (rank, added) = (plan.batch.len(), add.is_some());
     call.launch(&Kernel {
-        variant: format!("{variant}/{dtype}/{rank}/{even}"),
-        source: &|| source(dtype, even, rank, added, &constants, body),
+        variant: format!("{}/{dtype}/{rank}/{}", form.variant, form.even),
+        source: &|| source(dtype, rank, added, &form),
         bindings: if added { &bindings } else { &bindings[..3] },
         params: &params,
-        groups: grid(groups as usize),
+        groups: grid(form.groups as usize),
     })
 }
 
 /// The kernel's text with accessors for the dtype and the axes of the batch, and
 /// `finish(start, row, column, sum)`, which makes an element of a sum.
-fn source(
-    dtype: DType,
-    even: bool,
-    rank: usize,
-    added: bool,
-    constants: &str,
-    body: &str,
-) -> String {
-    let mut text = String::new();
+fn source(dtype: DType, rank: usize, added: bool, form: &Form) -> String {
+    let mut text = form.extensions.to_string();
     if packed::per_word(dtype) > 1 {
         text.push_str(packed::PACKING);
     }
-    text.push_str(&packed::reader("a", 0, dtype));
-    text.push_str(&packed::reader("b", 1, dtype));
-    text.push_str(&pair_writer("out", 2, dtype, even));
+    for (binding, name) in ["a", "b"].into_iter().enumerate() {
+        text.push_str(&match form.native {
+            true => format!(
+                "@group(0) @binding({binding}) var<storage, read> {name}_data: array<f16>;\n\
+                 fn {name}(i: u32) -> f16 {{ return {name}_data[i]; }}\n"
+            ),
+            false => packed::reader(name, binding, dtype),
+        });
+    }
+    text.push_str(&pair_writer("out", 2, dtype, form.even));
     let (mut fields, mut steps) = (String::new(), String::new());
     if added {
         text.push_str(&packed::reader("c", 3, dtype));
@@ -200,10 +234,30 @@ fn source(
     let _ = write!(
         text,
         "fn batch_offsets(batch: u32) -> vec3<u32> {{\nvar rest = batch;\n\
-         var at = vec3<u32>(0u);\n{steps}return at;\n}}\n{constants}"
+         var at = vec3<u32>(0u);\n{steps}return at;\n}}\n{}",
+        form.constants
     );
-    text.push_str(&body.replace("// MORE", &fields));
+    text.push_str(&form.body.replace("// MORE", &fields));
     text
+}
+
+/// The texts with cooperative matrices, which few devices run.
+#[cfg(test)]
+pub(super) fn cooperative_texts() -> Vec<String> {
+    let mut texts = Vec::new();
+    for (dtype, native) in
+        [(DType::F32, false), (DType::F16, true), (DType::F16, false), (DType::BF16, false)]
+    {
+        for (columns, added) in [(64, false), (65, true)] {
+            let sides =
+                [crate::Array::ones(&[3, 64, 9], dtype), crate::Array::ones(&[9, columns], dtype)];
+            let [Ok(a), Ok(b)] = &sides else { continue };
+            let plan = Plan::new("matmul", a.meta(), b.meta(), None);
+            let form = plan.and_then(|plan| cooperative(&plan, native));
+            texts.extend(form.map(|form| source(dtype, 1, added, &form)));
+        }
+    }
+    texts
 }
 
 /// What is multiplied with zero is not read: it may be NaN.

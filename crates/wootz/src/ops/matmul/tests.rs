@@ -291,3 +291,19 @@ fn layouts_of_a_batch_do_not_change_bits() -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(feature = "gpu")]
+#[test]
+fn kernels_with_cooperative_matrices_translate() {
+    let texts = gpu::cooperative_texts();
+    assert_eq!(texts.len(), 8);
+    for text in texts {
+        crate::gpu::validate_wgsl(&text).unwrap();
+        let msl = crate::gpu::to_msl(&text, false).unwrap();
+        let factor = if text.contains("alias Factor = f16") { "half" } else { "float" };
+        // Factors as they are, sums in float.
+        assert!(msl.contains(&format!("simdgroup_{factor}8x8 a0_ = ")), "{msl}");
+        assert!(msl.contains("simdgroup_float8x8 s00_ = "), "{msl}");
+        assert!(msl.contains("simdgroup_multiply_accumulate"), "{msl}");
+    }
+}

@@ -10,19 +10,6 @@ use crate::cpu::tile::TILE;
 /// Elements a thread takes at a time.
 pub(super) const CHUNK: usize = 16 * TILE;
 
-/// Calls a macro with the unsigned type that is as wide as elements of a dtype.
-macro_rules! with_width {
-    ($size:expr, $body:ident) => {
-        match $size {
-            1 => $body!(u8),
-            2 => $body!(u16),
-            4 => $body!(u32),
-            _ => $body!(u64),
-        }
-    };
-}
-pub(super) use with_width;
-
 /// Reads the elements of an array of any layout in row-major order.
 pub(super) struct Reader<'a, T> {
     data: &'a [T],

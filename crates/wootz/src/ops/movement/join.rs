@@ -5,9 +5,10 @@ use std::borrow::Borrow;
 
 use smallvec::SmallVec;
 
-use super::copying::{CHUNK, Reader, few_axes, slot, with_width};
+use super::copying::{CHUNK, Reader, few_axes, slot};
 use super::{expand_dims, flatten, moving_case, one_axis, slice_axis};
 use crate::array::{Array, DType, Layout, Meta, Shape, checked_size, normalize_axis};
+use crate::cpu::tile::with_width;
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]

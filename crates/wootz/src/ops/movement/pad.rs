@@ -2,9 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::copying::{CHUNK, Reader, few_axes, slot, with_width};
+use super::copying::{CHUNK, Reader, few_axes, slot};
 use super::{concatenate, moving_case, slice_axis};
 use crate::array::{Arg, Array, Meta, Scalar, Shape};
+use crate::cpu::tile::with_width;
 use crate::cpu::{CpuCall, threads, tile};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]

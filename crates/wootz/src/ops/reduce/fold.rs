@@ -55,7 +55,9 @@ pub(crate) struct LogAddExp;
 
 macro_rules! folds {
     ($kind:ident, $type:ty => $acc:ty, $identity:expr, |$x:ident| $map:expr, |$a:ident, $b:ident| $combine:expr
-        $(, join: |$results:ident| $join:expr)?) => {
+        $(, about: |$y:ident, $center:ident| $about:expr)?
+        $(, join: |$results:ident| $join:expr)?
+        $(, finish: |$sum:ident, $scale:ident| $finish:expr)?) => {
         impl Fold<$type> for $kind {
             type Acc = $acc;
             const IDENTITY: $acc = $identity;
@@ -68,9 +70,22 @@ macro_rules! folds {
                 $combine
             }
             $(
+                const CENTERED: bool = true;
+                #[inline(always)]
+                fn map_about($y: $type, $center: $type) -> $acc {
+                    $about
+                }
+            )?
+            $(
                 #[inline(always)]
                 fn join($results: impl Iterator<Item = $acc>) -> $acc {
                     $join
+                }
+            )?
+            $(
+                #[inline(always)]
+                fn finish($sum: $acc, $scale: f64) -> $acc {
+                    $finish
                 }
             )?
         }
@@ -103,51 +118,13 @@ macro_rules! float_folds {
         folds!(Min, $type => $type, $type::INFINITY, |x| x,
             |a, b| if a < b || a.is_nan() { a } else { b });
         folds!(LogAddExp, $type => $type, $type::NEG_INFINITY, |x| x, |a, b| Real::logaddexp(a, b));
-        impl Fold<$type> for Mean {
-            type Acc = $type;
-            const IDENTITY: $type = 0.0;
-            #[inline(always)]
-            fn map(x: $type) -> $type {
-                x
-            }
-            #[inline(always)]
-            fn combine(a: $type, b: $type) -> $type {
-                a + b
-            }
-            #[inline(always)]
-            fn join(results: impl Iterator<Item = $type>) -> $type {
-                <Sum as Fold<$type>>::join(results)
-            }
-            #[inline(always)]
-            fn finish(sum: $type, scale: f64) -> $type {
-                sum * scale as $type
-            }
-        }
-        impl Fold<$type> for Squares {
-            type Acc = $type;
-            const IDENTITY: $type = 0.0;
-            const CENTERED: bool = true;
-            #[inline(always)]
-            fn map(x: $type) -> $type {
-                x * x
-            }
-            #[inline(always)]
-            fn map_about(x: $type, center: $type) -> $type {
-                (x - center) * (x - center)
-            }
-            #[inline(always)]
-            fn combine(a: $type, b: $type) -> $type {
-                a + b
-            }
-            #[inline(always)]
-            fn join(results: impl Iterator<Item = $type>) -> $type {
-                <Sum as Fold<$type>>::join(results)
-            }
-            #[inline(always)]
-            fn finish(sum: $type, scale: f64) -> $type {
-                sum * scale as $type
-            }
-        }
+        folds!(Mean, $type => $type, 0.0, |x| x, |a, b| a + b,
+            join: |results| <Sum as Fold<$type>>::join(results),
+            finish: |sum, scale| sum * scale as $type);
+        folds!(Squares, $type => $type, 0.0, |x| x * x, |a, b| a + b,
+            about: |x, center| (x - center) * (x - center),
+            join: |results| <Sum as Fold<$type>>::join(results),
+            finish: |sum, scale| sum * scale as $type);
         folds!(All, $type => u32, 1, |x| (x != 0.0) as u32, |a, b| a & b);
         folds!(Any, $type => u32, 0, |x| (x != 0.0) as u32, |a, b| a | b);
     )*};

@@ -106,6 +106,16 @@ fn erfinv(y: f64) -> f64 {
     x
 }
 
+/// A float as the dtype has it, by way of a single as where it is computed.
+pub(super) fn rounded(x: f64, dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::from_f32(x as f32).to_f64(),
+        DType::BF16 => half::bf16::from_f32(x as f32).to_f64(),
+        DType::F32 => x as f32 as f64,
+        _ => x,
+    }
+}
+
 fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
     Some(match name {
         "add" => |a, b, d| if d == DType::Bool { truth(a + b != 0.0) } else { a + b },
@@ -117,7 +127,8 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "equal" => |a, b, _| truth(a == b),
         "floor_divide" => |a, b, d| match b == 0.0 && !d.is_float() {
             true => 0.0,
-            false => (a / b).floor(),
+            // As all results of the dtype, the quotient is rounded.
+            false => rounded(a / b, d).floor(),
         },
         "greater" => |a, b, _| truth(a > b),
         "greater_equal" => |a, b, _| truth(a >= b),

@@ -3,6 +3,7 @@
 use wootz::op::{EVERY, Gradient, Tolerance};
 use wootz::*;
 
+use super::elementwise::rounded;
 use super::tensor::Tensor;
 use super::{Function, Known};
 
@@ -230,6 +231,8 @@ fn parameters() -> Vec<Known> {
         )
         .with(|c| c.range(-30.0..30.0))
         .gradient(Gradient::Zero),
+        decimals("tenths", 1),
+        decimals("tens", -1),
         Known::new(
             "isclose",
             &[&[3, 5], &[3, 5]],
@@ -257,6 +260,20 @@ fn parameters() -> Vec<Known> {
         .with(|c| c.range(-100.0..100.0))
         .gradient(Gradient::Zero),
     ]
+}
+
+/// Rounding to decimals: the factors are those of singles, and what lies in between is rounded.
+fn decimals(label: &str, decimals: i32) -> Known {
+    let case = Known::new("round", &[&[3, 5]], move |x| round(&x[0], decimals), |x| x[0].clone());
+    let function = move |x: &[Tensor], dtypes: &[DType]| {
+        let scale = 10f64.powi(decimals) as f32;
+        let inverse = rounded((1.0 / scale) as f64, dtypes[0]);
+        let scale = rounded(scale as f64, dtypes[0]);
+        let round = |&x: &f64| rounded(x * scale, dtypes[0]).round_ties_even() * inverse;
+        vec![Tensor { shape: x[0].shape.clone(), data: x[0].data.iter().map(round).collect() }]
+    };
+    let case = Known { function: Function::new(function), ..case };
+    case.label(label).with(|c| c.range(-30.0..30.0)).gradient(Gradient::Zero)
 }
 
 /// A case with several outputs that moves elements.

@@ -201,24 +201,31 @@ fn first_best(v: &[f64], beats: fn(f64, f64) -> bool) -> f64 {
 /// Running combinations along an axis, and places of extremes.
 fn lines() -> Vec<Known> {
     let mut cases = Vec::new();
-    for (op, call, combine) in SCANS {
-        for reverse in [false, true] {
+    for (op, call, start, combine) in SCANS {
+        for (label, reverse, inclusive) in [
+            ("forward", false, true),
+            ("reverse", true, true),
+            ("exclusive", false, false),
+            ("reverse exclusive", true, false),
+        ] {
             let running = move |line: &[f64]| {
                 let mut line = line.to_vec();
                 if reverse {
                     line.reverse();
                 }
-                for i in 1..line.len() {
-                    line[i] = combine(line[i - 1], line[i]);
+                let mut sum = *start;
+                for element in &mut line {
+                    let next = combine(sum, *element);
+                    *element = if inclusive { next } else { sum };
+                    sum = next;
                 }
                 if reverse {
                     line.reverse();
                 }
                 line
             };
-            let call = move |x: &[wootz::Array]| call(&x[0], reverse);
+            let call = move |x: &[wootz::Array]| call(&x[0], reverse, inclusive);
             let case = Known::new(op, &[&[4, 7]], call, move |x| x[0].map_lines(1, running));
-            let label = if reverse { "reverse" } else { "forward" };
             cases.push(case.label(label).with(|c| c.tolerance(Tolerance::Reduction)));
         }
     }
@@ -234,16 +241,18 @@ fn lines() -> Vec<Known> {
     cases
 }
 
-type Scan = fn(&wootz::Array, bool) -> wootz::Result<wootz::Array>;
+type Scan = fn(&wootz::Array, bool, bool) -> wootz::Result<wootz::Array>;
 
-const SCANS: &[(&str, Scan, fn(f64, f64) -> f64)] = &[
-    ("cumsum", |x, reverse| wootz::cumsum(x, 1, reverse, true), |a, b| a + b),
-    ("cumprod", |x, reverse| wootz::cumprod(x, 1, reverse, true), |a, b| a * b),
-    ("cummax", |x, reverse| wootz::cummax(x, 1, reverse, true), f64::max),
-    ("cummin", |x, reverse| wootz::cummin(x, 1, reverse, true), f64::min),
+/// Names, calls, what scans start with, and how they go on.
+const SCANS: &[(&str, Scan, f64, fn(f64, f64) -> f64)] = &[
+    ("cumsum", |x, reverse, own| wootz::cumsum(x, 1, reverse, own), 0.0, |a, b| a + b),
+    ("cumprod", |x, reverse, own| wootz::cumprod(x, 1, reverse, own), 1.0, |a, b| a * b),
+    ("cummax", |x, reverse, own| wootz::cummax(x, 1, reverse, own), f64::NEG_INFINITY, f64::max),
+    ("cummin", |x, reverse, own| wootz::cummin(x, 1, reverse, own), f64::INFINITY, f64::min),
     (
         "logcumsumexp",
-        |x, reverse| wootz::logcumsumexp(x, 1, reverse, true),
+        |x, reverse, own| wootz::logcumsumexp(x, 1, reverse, own),
+        f64::NEG_INFINITY,
         |a, b| (a.exp() + b.exp()).ln(),
     ),
 ];

@@ -1,10 +1,10 @@
-    // One thread for each line along the axis, so that no two threads meet in an element.
+    // One thread for each line along the axis, so that the last of several values stays.
     if (id >= p.n || failed()) { return; }
     let outer = id / p.inner;
     let inner = id % p.inner;
     for (var j = 0u; j < p.count; j += 1u) {
         let number = (outer * p.count + j) * p.inner + inner;
         let along = place(indices(p.indices_offset + number), p.length).x;
-        put((outer * p.length + along) * p.inner + inner, updates(p.other_offset + number));
+        out_set((outer * p.length + along) * p.inner + inner, values(p.other_offset + number));
     }
 }

@@ -1,0 +1,165 @@
+// A workgroup computes a square tile of the output, in steps along k through workgroup memory,
+// with matrices of 8x8 elements that the threads of a subgroup hold together. It has four parts of
+// 32x32, one for each subgroup. There are at least four, because where there are such matrices a
+// subgroup has 32 threads; of more, two would compute the same.
+struct Params {
+    m: u32, n: u32, k: u32,
+    a_row: u32, a_column: u32, a_offset: u32,
+    b_row: u32, b_column: u32, b_offset: u32,
+    across: u32, tiles: u32, groups: u32,
+    // MORE
+}
+var<immediate> p: Params;
+
+alias Left = coop_mat8x8<Factor, A>;
+alias Right = coop_mat8x8<Factor, B>;
+alias Sum = coop_mat8x8<f32, C>;
+
+const THREADS = 128u;
+const TILE = 64u;
+const PART = 32u;
+const DEPTH = 16u;
+// More than the tile, so that the rows of a matrix lie on different banks.
+const A_PITCH = DEPTH + PAD;
+const B_PITCH = TILE + PAD;
+var<workgroup> a_tile: array<Factor, TILE * A_PITCH>;
+var<workgroup> b_tile: array<Factor, DEPTH * B_PITCH>;
+
+// Eight rows of each part.
+const PART_SIZE = 8u * PART;
+var<workgroup> results: array<f32, 4u * PART_SIZE>;
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) wid: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+    @builtin(subgroup_id) subgroup: u32,
+) {
+    let group = wid.x + wid.y * groups.x;
+    if (group >= p.groups) { return; }
+    let batch = group / p.tiles;
+    let tile = group % p.tiles;
+    let top = (tile / p.across) * TILE;
+    let left = (tile % p.across) * TILE;
+    let starts = batch_offsets(batch);
+    let part = subgroup % 4u;
+    let row = (part / 2u) * PART;
+    let column = (part % 2u) * PART;
+
+    // Compilers need not agree on what a matrix made of nothing holds.
+    for (var e = thread; e < 64u; e += THREADS) { results[e] = 0.0; }
+    workgroupBarrier();
+    let zero = coopLoadT<Sum>(&results[0], 8u);
+    // Named one by one, so that they stay in registers.
+    var s00 = zero; var s01 = zero; var s02 = zero; var s03 = zero;
+    var s10 = zero; var s11 = zero; var s12 = zero; var s13 = zero;
+    var s20 = zero; var s21 = zero; var s22 = zero; var s23 = zero;
+    var s30 = zero; var s31 = zero; var s32 = zero; var s33 = zero;
+    for (var start = 0u; start < p.k; start += DEPTH) {
+        fill_a(thread, p.a_offset + starts.x, top, start);
+        fill_b(thread, p.b_offset + starts.y, left, start);
+        workgroupBarrier();
+        for (var depth = 0u; depth < DEPTH; depth += 8u) {
+            let a_at = row * A_PITCH + depth;
+            let a0 = coopLoadT<Left>(&a_tile[a_at], A_PITCH);
+            let a1 = coopLoadT<Left>(&a_tile[a_at + 8u * A_PITCH], A_PITCH);
+            let a2 = coopLoadT<Left>(&a_tile[a_at + 16u * A_PITCH], A_PITCH);
+            let a3 = coopLoadT<Left>(&a_tile[a_at + 24u * A_PITCH], A_PITCH);
+            let b_at = depth * B_PITCH + column;
+            let b0 = coopLoadT<Right>(&b_tile[b_at], B_PITCH);
+            s00 = coopMultiplyAdd(a0, b0, s00);
+            s10 = coopMultiplyAdd(a1, b0, s10);
+            s20 = coopMultiplyAdd(a2, b0, s20);
+            s30 = coopMultiplyAdd(a3, b0, s30);
+            let b1 = coopLoadT<Right>(&b_tile[b_at + 8u], B_PITCH);
+            s01 = coopMultiplyAdd(a0, b1, s01);
+            s11 = coopMultiplyAdd(a1, b1, s11);
+            s21 = coopMultiplyAdd(a2, b1, s21);
+            s31 = coopMultiplyAdd(a3, b1, s31);
+            let b2 = coopLoadT<Right>(&b_tile[b_at + 16u], B_PITCH);
+            s02 = coopMultiplyAdd(a0, b2, s02);
+            s12 = coopMultiplyAdd(a1, b2, s12);
+            s22 = coopMultiplyAdd(a2, b2, s22);
+            s32 = coopMultiplyAdd(a3, b2, s32);
+            let b3 = coopLoadT<Right>(&b_tile[b_at + 24u], B_PITCH);
+            s03 = coopMultiplyAdd(a0, b3, s03);
+            s13 = coopMultiplyAdd(a1, b3, s13);
+            s23 = coopMultiplyAdd(a2, b3, s23);
+            s33 = coopMultiplyAdd(a3, b3, s33);
+        }
+        workgroupBarrier();
+    }
+
+    let at = part * PART_SIZE;
+    workgroupBarrier();
+    store_row(at, s00, s01, s02, s03);
+    write_rows(thread, batch, starts.z, top, left);
+    store_row(at, s10, s11, s12, s13);
+    write_rows(thread, batch, starts.z, top + 8u, left);
+    store_row(at, s20, s21, s22, s23);
+    write_rows(thread, batch, starts.z, top + 16u, left);
+    store_row(at, s30, s31, s32, s33);
+    write_rows(thread, batch, starts.z, top + 24u, left);
+}
+
+// The tile of the left matrix from row `top` and column `start` on; zeros past its ends.
+fn fill_a(thread: u32, offset: u32, top: u32, start: u32) {
+    for (var e = thread; e < TILE * DEPTH; e += THREADS) {
+        // Neighbouring threads read along the axis whose elements are neighbours.
+        var row = e / DEPTH;
+        var depth = e % DEPTH;
+        if (p.a_column != 1u) {
+            row = e % TILE;
+            depth = e / TILE;
+        }
+        var value = Factor(0.0);
+        if (top + row < p.m && start + depth < p.k) {
+            value = a(offset + (top + row) * p.a_row + (start + depth) * p.a_column);
+        }
+        a_tile[row * A_PITCH + depth] = value;
+    }
+}
+
+// The tile of the right matrix from row `start` and column `left` on; zeros past its ends.
+fn fill_b(thread: u32, offset: u32, left: u32, start: u32) {
+    for (var e = thread; e < TILE * DEPTH; e += THREADS) {
+        var column = e % TILE;
+        var depth = e / TILE;
+        if (p.b_column != 1u) {
+            column = e / DEPTH;
+            depth = e % DEPTH;
+        }
+        var value = Factor(0.0);
+        if (left + column < p.n && start + depth < p.k) {
+            value = b(offset + (start + depth) * p.b_row + (left + column) * p.b_column);
+        }
+        b_tile[depth * B_PITCH + column] = value;
+    }
+}
+
+// Eight rows of a part.
+fn store_row(at: u32, s0: Sum, s1: Sum, s2: Sum, s3: Sum) {
+    coopStoreT(s0, &results[at], PART);
+    coopStoreT(s1, &results[at + 8u], PART);
+    coopStoreT(s2, &results[at + 16u], PART);
+    coopStoreT(s3, &results[at + 24u], PART);
+}
+
+// Writes eight rows of every part to the output, where the first part's are those from `top` on.
+fn write_rows(thread: u32, batch: u32, c_start: u32, top: u32, left: u32) {
+    workgroupBarrier();
+    for (var e = 2u * thread; e < 4u * PART_SIZE; e += 2u * THREADS) {
+        let part = e / PART_SIZE;
+        let row = top + (part / 2u) * PART + (e % PART_SIZE) / PART;
+        let column = left + (part % 2u) * PART + e % PART;
+        if (row < p.m && column < p.n) {
+            let both = column + 1u < p.n;
+            let value = finish(c_start, row, column, results[e]);
+            var second = 0.0;
+            if (both) { second = finish(c_start, row, column + 1u, results[e + 1u]); }
+            out_pair((batch * p.m + row) * p.n + column, value, second, both);
+        }
+    }
+    workgroupBarrier();
+}
