@@ -33,6 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
         ("test", Box::new(test::workspace)),
         ("test vector", Box::new(test::vector)),
+        ("test metal", Box::new(|| test::metal(false))),
         ("check-apple", Box::new(|| targets::stage(&targets::APPLE))),
         ("check-windows", Box::new(|| targets::stage(&targets::WINDOWS))),
         // After the tests, which write the table of ops that tidy compares.

@@ -18,6 +18,21 @@ pub(crate) fn update() -> Result<()> {
     Ok(())
 }
 
+/// Copies the report of a full run of kernels as Metal over the committed one.
+pub(crate) fn update_metal() -> Result<()> {
+    let Ok(text) = std::fs::read_to_string(target().join("wootz-metal.md")) else { return Ok(()) };
+    let title = "# Every case as Metal\n\nThe report of the last `cargo xtask test --metal-sim --full`; see \
+                 [metal.md](metal.md) for what it proves.\n\n";
+    std::fs::write(root().join("docs/metal-sim.md"), format!("{title}{text}"))?;
+    println!("docs/metal-sim.md is up to date");
+    Ok(())
+}
+
+/// Removes the report of an earlier run.
+pub(crate) fn discard_metal() {
+    let _ = std::fs::remove_file(target().join("wootz-metal.md"));
+}
+
 /// Fails if the committed table differs from the harness's, if that has run.
 pub(crate) fn compare() -> Result<()> {
     let Ok(new) = std::fs::read(made()) else { return Ok(()) };

@@ -24,8 +24,8 @@ struct Arguments {
 enum Command {
     /// Does what CI does, with the time of each stage
     Check(check::Options),
-    /// Installs the software Vulkan driver where it may, then runs all tests
-    Test,
+    /// Installs the software Vulkan driver and clang where it may, then runs all tests
+    Test(test::Options),
     /// Type-checks everything, tests included, for Macs, on any system
     CheckApple(targets::Options),
     /// Type-checks everything, tests included, for Windows, on any system
@@ -45,7 +45,7 @@ enum Command {
 fn main() -> std::process::ExitCode {
     let result = match Arguments::parse().command {
         Command::Check(options) => check::run(&options),
-        Command::Test => test::run(),
+        Command::Test(options) => test::run(&options),
         Command::CheckApple(options) => targets::run(&targets::APPLE, &options),
         Command::CheckWindows(options) => targets::run(&targets::WINDOWS, &options),
         Command::Tidy => tidy::run(),

@@ -86,6 +86,12 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
         .with_context(|| format!("{wanted} was not installed"))
 }
 
+/// Whether a program is installed.
+pub(crate) fn has(tool: &str) -> bool {
+    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .any(|folder| folder.join(tool).is_file())
+}
+
 /// Whether this is a CI run, where nothing may be skipped.
 pub(crate) fn ci() -> bool {
     std::env::var_os("CI").is_some_and(|v| !v.is_empty() && v != "false")

@@ -4,12 +4,27 @@ use anyhow::{Result, bail};
 
 use crate::docs;
 use crate::driver::Driver;
-use crate::run::{cargo, ci, show};
+use crate::run::{cargo, ci, has, install, show};
 
-/// Everything.
-pub(crate) fn run() -> Result<()> {
+/// Options of `test`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// Only the kernels as Metal: their MSL compiled with clang and run on the CPU
+    #[arg(long)]
+    metal_sim: bool,
+    /// With --metal-sim: every case, and the report to docs/metal-sim.md
+    #[arg(long, requires = "metal_sim")]
+    full: bool,
+}
+
+/// Everything, or the part asked for.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.metal_sim {
+        return metal(options.full);
+    }
     workspace()?;
-    vector()
+    vector()?;
+    metal(false)
 }
 
 /// The harness's CPU part with vectorised kernels: development builds compile them for one
@@ -17,6 +32,25 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn vector() -> Result<()> {
     let arguments = ["test", "-p", "wootz", "--no-default-features", "--test", "every_op"];
     show(cargo(&arguments).args(["--profile", "vector"]))
+}
+
+/// Every kernel as the MSL that Apple's driver would be given, run on the CPU by metal-sim.
+pub(crate) fn metal(full: bool) -> Result<()> {
+    if !has("clang++-19")
+        && !has("clang++")
+        && let Err(error) = install(&["clang-19"])
+    {
+        // The test says that it is skipped, or fails in CI.
+        println!("no clang: {error:#}");
+    }
+    let mut tests = cargo(&["test", "-p", "wootz", "--test", "every_op"]);
+    tests.args(["every_kernel_is_right_as_metal", "--", "--ignored", "--nocapture"]);
+    if full {
+        tests.env("WOOTZ_METAL_SIM", "full");
+    }
+    docs::discard_metal();
+    show(&mut tests)?;
+    if full { docs::update_metal() } else { Ok(()) }
 }
 
 /// Prepares the driver, runs the tests of the workspace, and compares the table of ops.

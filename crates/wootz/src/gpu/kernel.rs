@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::cost::workgroup_memory_fits_apple7;
 use super::device::{Gpu, lock};
+use super::prune::prune;
 use super::translate::ENTRY;
 use crate::error::{Error, Result};
 
@@ -69,7 +70,7 @@ impl Gpu {
         shape: &KernelShape,
     ) -> Result<Arc<Kernel>> {
         if self.kernels.tracing.load(Relaxed) {
-            lock(&self.kernels.traced).entry(key.clone()).or_insert_with(source);
+            lock(&self.kernels.traced).entry(key.clone()).or_insert_with(|| prune(&source()));
         }
         let found = |kernel: &Arc<Kernel>| match kernel.shape == *shape {
             true => Ok(kernel.clone()),
@@ -90,7 +91,7 @@ impl Gpu {
         if let Some(kernel) = lock(&self.kernels.compiled).get(key) {
             return found(kernel);
         }
-        let kernel = Arc::new(self.compile(key, &source(), shape)?);
+        let kernel = Arc::new(self.compile(key, &prune(&source()), shape)?);
         lock(&self.kernels.compiled).insert(key.clone(), kernel.clone());
         Ok(kernel)
     }

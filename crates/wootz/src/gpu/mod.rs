@@ -45,6 +45,7 @@ pub(crate) mod fused;
 mod kernel;
 mod mapped;
 pub mod packed;
+mod prune;
 mod recorder;
 mod simulated;
 #[cfg(not(target_vendor = "apple"))]

@@ -10,8 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use metal_sim::{Build, Cache, Compiled, Kernel, Launch, Library, Order, Toolchain, Worker};
-use wootz::gpu::{Access, Collector, GpuOptions, SimulatedLaunch, Simulator};
+use metal_sim::{
+    Build, Cache, Compiled, Kernel, Launch, LaunchReport, Library, Order, Toolchain, Worker,
+};
+use wootz::gpu::{
+    Access, Collector, GpuOptions, KernelCost, SimulatedLaunch, Simulator, fits_apple7,
+};
 use wootz::{DType, Device};
 
 use super::cpu::compare_all;
@@ -44,7 +48,7 @@ pub(crate) fn check_all(subjects: &[Subject], full: bool) -> Result<Outcome, Str
     let mut plan = Plan::new(subjects, full);
     say(start, format!("{} kernel texts in {} cases", plan.kernels.len(), plan.units.len()));
 
-    let mut logs = Vec::new();
+    let mut logs = std::mem::take(&mut plan.unfit);
     let mut built = HashMap::new();
     for column in COLUMNS {
         let (kernels, failures) = build(&cache, &mut plan, column);
@@ -184,7 +188,13 @@ impl Simulator for Metal {
         let before = memory.to_vec();
         for (number, &order) in self.column.orders.iter().enumerate() {
             let mut after = before.clone();
-            worker.run(&converted, &mut after, order).map_err(|failure| failure.to_string())?;
+            let report = worker.run(&converted, &mut after, order);
+            let report = report.map_err(|failure| failure.to_string())?;
+            if self.column.build.counting {
+                for (launch, seen) in launches.iter().zip(&report.launches) {
+                    as_modelled(launch, memory, seen)?;
+                }
+            }
             self.ran.launches.fetch_add(launches.len(), Ordering::Relaxed);
             if number == 0 {
                 memory.clone_from_slice(&after);
@@ -203,6 +213,45 @@ impl Simulator for Metal {
         self.ran.texts.lock().unwrap().extend(launches.iter().map(|launch| launch.source.clone()));
         Ok(())
     }
+}
+
+/// Whether a launch did what its static cost says: so many threads, barriers and bytes of
+/// threadgroup memory, and loads and stores only where the text has them.
+fn as_modelled(
+    launch: &SimulatedLaunch,
+    memory: &[Vec<u8>],
+    seen: &LaunchReport,
+) -> Result<(), String> {
+    let bytes: Vec<u64> = launch.bindings.iter().map(|(i, _)| memory[*i].len() as u64).collect();
+    let cost = KernelCost::of(launch.key.to_string(), &launch.source)?;
+    let cost = cost.launched(launch.groups, &bytes);
+    let differs = |what: &str, counted: u64, modelled: u64| {
+        Err(format!("{}: {what}: counted {counted}, modelled {modelled}", launch.key))
+    };
+    for (what, counted, modelled) in [
+        ("threadgroups", seen.groups, cost.group_count()),
+        ("threads", seen.threads, cost.threads()),
+        ("bytes of threadgroup memory", seen.threadgroup_bytes, cost.workgroup_bytes),
+    ] {
+        if counted != modelled {
+            return differs(what, counted, modelled);
+        }
+    }
+    // A branch that all threads of a group take alike may leave barriers out.
+    let barriers = cost.barriers as u64 * cost.group_count();
+    if cost.barriers_in_loops == 0 && seen.barriers > barriers {
+        return differs("barriers", seen.barriers, barriers);
+    }
+    for (binding, counts) in cost.bindings.iter().zip(&seen.bindings) {
+        let name = &binding.name;
+        if !binding.read && counts.loads > 0 {
+            return differs(&format!("loads of {name}"), counts.loads, 0);
+        }
+        if !binding.written && counts.stores > 0 {
+            return differs(&format!("stores to {name}"), counts.stores, 0);
+        }
+    }
+    Ok(())
 }
 
 /// One way to run a case.
@@ -251,7 +300,8 @@ impl Unit<'_> {
         };
         log.check(&place("unchecked"), base.clone().and_then(close));
         log.check(&place("fast-math"), on(&devices.fast).and_then(close));
-        let Ok(base) = base else { return log };
+        // Checks and races have nothing to do with values.
+        let (Ok(base), None) = (base, self.special) else { return log };
         for (name, device) in [("checked", &devices.checked), ("watched", &devices.watched)] {
             log.check(&place(name), on(device).and_then(|got| same_bits(&got, &base)));
         }
@@ -266,6 +316,8 @@ struct Plan<'a> {
     kernels: BTreeMap<Arc<str>, String>,
     users: BTreeMap<&'static str, BTreeSet<Arc<str>>>,
     left_out: BTreeMap<&'static str, usize>,
+    /// Kernels that would not fit an M1.
+    unfit: Vec<Log>,
 }
 
 impl<'a> Plan<'a> {
@@ -277,8 +329,10 @@ impl<'a> Plan<'a> {
             kernels: BTreeMap::new(),
             users: BTreeMap::new(),
             left_out: BTreeMap::new(),
+            unfit: Vec::new(),
         };
         for (number, subject) in subjects.iter().enumerate() {
+            let mut runs_plain = false;
             for unit in units(subject, number, full) {
                 let large = !full && unit.is_large();
                 if large {
@@ -290,12 +344,21 @@ impl<'a> Plan<'a> {
                 let _ = run(&subject.case, &hosts, unit.layout, &device);
                 let mut new = false;
                 for kernel in collector.take() {
+                    if let Err(message) = kernel.cost().and_then(|cost| fits_apple7(&cost)) {
+                        let mut log = Log::new(subject);
+                        log.check("on an M1", Err(message));
+                        plan.unfit.push(log);
+                    }
                     let text = kernel.launch.source;
                     plan.users.entry(subject.op).or_default().insert(text.clone());
                     new |= plan.kernels.insert(text, kernel.launch.key.to_string()).is_none();
                 }
-                let special = unit.special.is_some() && unit.layout == Layout::Contiguous;
-                if full || new || special {
+                // With NaN and infinities where the case itself runs.
+                let follows = unit.special.is_some() && runs_plain;
+                if unit.special.is_none() && unit.layout == Layout::Contiguous {
+                    runs_plain = new;
+                }
+                if full || new || follows {
                     plan.units.push(unit);
                 } else {
                     *plan.left_out.entry("without a kernel of its own").or_default() += 1;
@@ -337,7 +400,8 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The ways to run a case: in all dtypes and layouts, or in one plain and one packed dtype.
+/// The ways to run a case: in all dtypes and layouts, or in one plain dtype and, row-major only, in
+/// one that is packed.
 fn units(subject: &Subject, number: usize, full: bool) -> Vec<Unit<'_>> {
     let dtypes: Vec<DType> =
         subject.case.dtypes.iter().copied().filter(|&dtype| dtype != DType::F64).collect();
@@ -350,10 +414,11 @@ fn units(subject: &Subject, number: usize, full: bool) -> Vec<Unit<'_>> {
     for dtype in chosen {
         let unit = |layout, special| Unit { subject, dtype, layout, special };
         units.push(unit(Layout::Contiguous, None));
-        units.extend(Layout::VIEWS.iter().map(|&layout| unit(layout, None)));
+        let views = if full || Some(dtype) == wide { &Layout::VIEWS[..] } else { &[] };
         if dtype.is_float() && follows_dtype(&subject.case) && like_doubles(subject, dtype) {
             units.extend(SPECIALS.map(|special| unit(Layout::Contiguous, Some(special))));
         }
+        units.extend(views.iter().map(|&layout| unit(layout, None)));
     }
     units
 }
