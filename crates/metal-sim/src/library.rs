@@ -100,7 +100,8 @@ impl Cache {
     pub fn open(folder: &Path, toolchain: Toolchain) -> Result<Cache, String> {
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = processor.lines().find(|line| line.starts_with("flags"));
-        let key = (VERSION, FILES, toolchain.version(), features.map(str::to_owned));
+        let flags = [CHECK, RUN, FAST_MATH, COUNTING];
+        let key = (VERSION, flags, FILES, toolchain.version(), features);
         let folder = folder.join(hash(&key));
         let text = |error: std::io::Error| format!("{}: {error}", folder.display());
         for part in ["headers", "runner", "kernels"] {
@@ -320,7 +321,8 @@ fn run_batch(cache: &Cache, batch: &[&Prepared], build: Build) -> Result<(), Str
     arguments.extend(["-c", &source, "-o", &object_name]);
     let result = cache.toolchain.run(&cache.folder, &arguments).and_then(|()| {
         let library = library.to_string_lossy();
-        cache.toolchain.run(&cache.folder, &["-shared", "-nostdlib", &object_name, "-o", &library])
+        let arguments = ["-shared", "-nostdlib", &object_name, "-lm", "-o", &library];
+        cache.toolchain.run(&cache.folder, &arguments)
     });
     _ = std::fs::remove_file(&file);
     _ = std::fs::remove_file(&object);
@@ -393,7 +395,7 @@ fn hash(value: &impl Hash) -> String {
     format!("{:016x}{:016x}", half(1), half(2))
 }
 
-/// To be counted up when flags or the rewriter change.
+/// To be counted up when what `rewrite` makes of a kernel changes.
 const VERSION: u32 = 2;
 
 const CHECK: &[&str] = &[

@@ -27,17 +27,23 @@ pub(crate) fn rewrite(
 ) -> Result<(), String> {
     // Without a name, so that clang drops what is inlined everywhere.
     text.push_str(&format!("namespace in_{symbol} {{ namespace {{\n#line 1 \"{symbol}\"\n"));
-    let used = used(items, entry);
+    let mut kept = HashSet::new();
+    reach(items, entry, &mut kept);
+    if pass == Pass::Check {
+        // Kernels come with many of the same functions; those not called are checked once.
+        for item in items {
+            if let Some(function) = &item.function
+                && seen.insert(words(item, true))
+            {
+                reach(items, function.name, &mut kept);
+            }
+        }
+    }
     let mut here = HashSet::new();
     for item in items {
+        // Without address spaces, functions that differ only in them are the same.
         let left_out = item.function.as_ref().is_some_and(|function| {
-            let used = used.contains(function.name);
-            match pass {
-                // Without address spaces, functions that differ only in them are the same.
-                Pass::Run => !used || !here.insert(words(item, false)),
-                // Kernels come with many of the same functions; those not called are checked once.
-                Pass::Check => !seen.insert(words(item, true)) && !used,
-            }
+            !kept.contains(function.name) || pass == Pass::Run && !here.insert(words(item, false))
         });
         put(item, left_out, text);
     }
@@ -52,18 +58,16 @@ pub(crate) fn rewrite(
     Ok(())
 }
 
-/// The names that are reached from the entry point.
-fn used<'a>(items: &[Item<'a>], entry: &'a str) -> HashSet<&'a str> {
-    let mut used = HashSet::from([entry]);
-    let mut next = vec![entry];
+/// Adds a function, and the names that are reached from it.
+fn reach<'a>(items: &[Item<'a>], function: &'a str, reached: &mut HashSet<&'a str>) {
+    let mut next = Vec::from_iter(reached.insert(function).then_some(function));
     while let Some(name) = next.pop() {
         let functions = items.iter().filter_map(|item| item.function.as_ref());
         for function in functions.filter(|function| function.name == name) {
             let words = function.body.iter().filter(|token| token.is_word());
-            next.extend(words.map(|token| token.text).filter(|word| used.insert(word)));
+            next.extend(words.map(|token| token.text).filter(|word| reached.insert(word)));
         }
     }
-    used
 }
 
 /// A function's words, for comparing it with others.

@@ -1,6 +1,6 @@
 //! Kernels that are right give what Rust computes, bit for bit in every build and order.
 
-use metal_sim::{Launch, Library, Order, Worker};
+use metal_sim::{Kernel, Launch, Library, Order, Worker};
 
 use crate::support::{Case, FAST, PLAIN, cache, floats, to_floats, words, zeros};
 
@@ -207,6 +207,30 @@ fn launches_see_what_those_before_them_wrote() {
     assert_eq!(memory[2], words((0..8).map(|i| (i * 3 + 9) * 2 + 13)));
     assert_eq!(memory[0], words(0..8));
     assert_eq!(report.launches[1].threads, 8);
+}
+
+#[test]
+fn small_numbers_can_be_flushed() {
+    let Some(cache) = cache() else { return };
+    let text = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;
+        @compute @workgroup_size(1)
+        fn main() { y[0] = y[0] * 2.0; }";
+    let library = Library::build(&cache, &[Kernel::wgsl("test", text)], PLAIN).unwrap();
+    let mut worker = Worker::new(&cache).unwrap();
+    for (flush, want) in [(true, 0.0), (false, 4e-40)] {
+        worker.flush_denormals = flush;
+        let launch = Launch {
+            kernel: library.kernel("test").unwrap().clone(),
+            params: Vec::new(),
+            groups: [1, 1, 1],
+            bindings: vec![(0, true)],
+        };
+        let mut memory = vec![floats([2e-40])];
+        worker.run(&[launch], &mut memory, Order::Forward).unwrap();
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(to_floats(&memory[0]), [want]);
+        }
+    }
 }
 
 /// Metal may assume that there is no NaN: a test with `!=` is then wrong, one on bits is right.
