@@ -8,6 +8,7 @@ mod conformance;
 mod docs;
 mod driver;
 mod goldens;
+mod metal_report;
 mod run;
 mod targets;
 mod test;
@@ -38,6 +39,8 @@ enum Command {
     Goldens(goldens::Options),
     /// Runs a folder of cases recorded from MLX
     Conformance(conformance::Options),
+    /// Tests and measures on a Mac's GPU, and writes one file to send in
+    MetalReport(metal_report::Options),
     /// Measures wootz beside its peers and the machine's limits
     Bench(bench::Options),
 }
@@ -52,6 +55,7 @@ fn main() -> std::process::ExitCode {
         Command::Docs => docs::update(),
         Command::Goldens(options) => goldens::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::MetalReport(options) => metal_report::run(&options),
         Command::Bench(options) => bench::run(&options),
     };
     // The message alone: where in this program it arose helps nobody.
