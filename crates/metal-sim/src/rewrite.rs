@@ -45,6 +45,12 @@ pub(crate) fn rewrite(
         let left_out = item.function.as_ref().is_some_and(|function| {
             !kept.contains(function.name) || pass == Pass::Run && !here.insert(words(item, false))
         });
+        let helper = item.function.as_ref().is_some_and(|function| function.name != entry);
+        if pass == Pass::Run && helper && !left_out {
+            // As GPU compilers do. With fast math clang also promises that no argument or result
+            // of a function that is called is NaN or infinite.
+            text.push_str("__attribute__((always_inline)) ");
+        }
         put(item, left_out, text);
     }
     text.push_str("\n}\n");

@@ -1,8 +1,11 @@
 // Packed element types: widening from the lane of a word, and narrowing to bits.
 
 fn wz_widen_float16(word: u32, lane: u32) -> f32 {
-    let pair = unpack2x16float(word);
-    return select(pair.x, pair.y, lane == 1u);
+    let bits = word >> (lane * 16u);
+    // Drivers may assume that no conversion gives NaN or infinity: these are made of bits.
+    let special = ((bits & 0x8000u) << 16u) | 0x7f800000u | ((bits & 0x3ffu) << 13u);
+    let finite = bitcast<u32>(unpack2x16float(bits).x);
+    return bitcast<f32>(select(finite, special, (bits & 0x7c00u) == 0x7c00u));
 }
 
 // To nearest, ties to even, on the bits: pack2x16float leaves the rounding to the driver.
