@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::driver::Driver;
 use crate::run::{cargo, root};
+use crate::test::VECTOR;
 
 /// Options of `metal-report`.
 #[derive(clap::Args)]
@@ -101,8 +102,10 @@ fn parts() -> Result<Vec<Part>> {
         part("devices", true, on_gpu(&devices)),
         part("speed gpu", true, on_gpu(&[speed.as_slice(), &["gpu"]].concat())),
         part("speed cpu", false, on_gpu(&[speed.as_slice(), &["cpu"]].concat())),
-        // Last, because it takes longest. The harness runs every operation on the GPU.
-        part("test", true, on_gpu(&["xtask", "test"])),
+        // Last, because they take longest. The harness runs every operation on the GPU; the CPU's
+        // kernels run as they are compiled for users too.
+        part("test", true, on_gpu(&["test", "--workspace", "--no-fail-fast"])),
+        part("test vector", false, cargo(&VECTOR)),
     ]);
     Ok(parts)
 }

@@ -30,9 +30,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// The harness's CPU part with vectorised kernels: development builds compile them for one
 /// instruction set, which is not the one that users run.
 pub(crate) fn vector() -> Result<()> {
-    let arguments = ["test", "-p", "wootz", "--no-default-features", "--test", "every_op"];
-    show(cargo(&arguments).args(["--profile", "vector"]))
+    show(&mut cargo(&VECTOR))
 }
+
+/// The arguments of [`vector`].
+pub(crate) const VECTOR: [&str; 8] =
+    ["test", "-p", "wootz", "--no-default-features", "--test", "every_op", "--profile", "vector"];
 
 /// Every kernel as the MSL that Apple's driver would be given, run on the CPU by metal-sim.
 pub(crate) fn metal(full: bool) -> Result<()> {
