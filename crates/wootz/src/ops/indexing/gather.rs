@@ -3,7 +3,9 @@
 use smallvec::SmallVec;
 
 use super::offsets::{Picks, Rules, check_index_dtype, places};
-use super::raw::{self, Walk};
+#[cfg(feature = "gpu")]
+use super::raw;
+use super::raw::Walk;
 use super::scatter::{self, Reduce};
 use crate::array::{Arg, Array, DType, Meta, Scalar, Shape, normalize_axis};
 use crate::cpu::tile::with_width;
