@@ -9,6 +9,7 @@ mod docs;
 mod driver;
 mod goldens;
 mod metal_report;
+mod mutate;
 mod run;
 mod targets;
 mod test;
@@ -31,6 +32,8 @@ enum Command {
     CheckApple(targets::Options),
     /// Type-checks everything, tests included, for Windows, on any system
     CheckWindows(targets::Options),
+    /// Plants mistakes in a copy and tells which of them the tests notice
+    Mutate(mutate::Options),
     /// House rules that the compiler does not know
     Tidy,
     /// Copies the table of ops that the test harness wrote to docs/ops.md
@@ -51,6 +54,7 @@ fn main() -> std::process::ExitCode {
         Command::Test(options) => test::run(&options),
         Command::CheckApple(options) => targets::run(&targets::APPLE, &options),
         Command::CheckWindows(options) => targets::run(&targets::WINDOWS, &options),
+        Command::Mutate(options) => mutate::run(&options),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::update(),
         Command::Goldens(options) => goldens::run(&options),

@@ -2,6 +2,7 @@
 //!
 //! `WOOTZ_OPS=softmax,exp` restricts a run to some operations; the table is then not written.
 //! `WOOTZ_SEED=1` draws other random numbers than usual.
+//! `WOOTZ_FAILURES=FILE` names a file for what failed, all of it: see `note_failures`.
 //! Without the `gpu` feature there is the CPU's part only: for a build with optimised kernels.
 #![allow(missing_docs)]
 #![cfg_attr(not(feature = "gpu"), allow(dead_code))]
@@ -83,6 +84,7 @@ fn every_operation_is_right_on_every_device() {
         let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
         std::fs::write(folder.join("wootz-ops.md"), report.table()).unwrap();
     }
+    note_failures(report.checks(), report.failures.iter());
     assert!(
         report.failures.is_empty(),
         "{}\n{} failures",
@@ -122,10 +124,24 @@ fn every_kernel_is_right_as_metal() {
     let text = format!("{}\n\n{}", outcome.summary, outcome.table);
     std::fs::write(folder.join("wootz-metal.md"), text).unwrap();
     let failures: Vec<&Failure> = outcome.logs.iter().flat_map(|log| &log.failures).collect();
+    let checks = outcome.logs.iter().map(|log| log.checks).sum();
+    note_failures(checks, failures.iter().copied());
     let line =
         |failure: &&Failure| format!("{}: {}: {}", failure.op, failure.place, failure.message);
     let text: Vec<String> = failures.iter().take(100).map(line).collect();
     assert!(failures.is_empty(), "{}\n{} failures", text.join("\n"), failures.len());
+}
+
+/// For programs that ask what failed: the number of checks, then a line for each failure, with
+/// operation, place and message between tabs.
+#[cfg(feature = "gpu")]
+fn note_failures<'a>(checks: usize, failures: impl Iterator<Item = &'a Failure>) {
+    let Some(path) = std::env::var_os("WOOTZ_FAILURES") else { return };
+    let mut text = format!("{checks}\n");
+    for Failure { op, place, message } in failures {
+        text += &format!("{op}\t{place}\t{}\n", message.replace('\n', " "));
+    }
+    std::fs::write(path, text).unwrap();
 }
 
 /// The GPU part's devices. Without a GPU it is left out, which is a failure in CI.
