@@ -46,7 +46,9 @@ pub(crate) fn rewrite(
             !kept.contains(function.name) || pass == Pass::Run && !here.insert(words(item, false))
         });
         let helper = item.function.as_ref().is_some_and(|function| function.name != entry);
-        if pass == Pass::Run && helper && !left_out {
+        let first = item.tokens.iter().find(|token| token.kind != Kind::Blank);
+        let template = first.is_some_and(|token| token.is("template"));
+        if pass == Pass::Run && helper && !left_out && !template {
             // As GPU compilers do. With fast math clang also promises that no argument or result
             // of a function that is called is NaN or infinite.
             text.push_str("__attribute__((always_inline)) ");
