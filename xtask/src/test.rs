@@ -39,13 +39,7 @@ pub(crate) const VECTOR: [&str; 8] =
 
 /// Every kernel as the MSL that Apple's driver would be given, run on the CPU by metal-sim.
 pub(crate) fn metal(full: bool) -> Result<()> {
-    if !has("clang++-19")
-        && !has("clang++")
-        && let Err(error) = install(&["clang-19"])
-    {
-        // The test says that it is skipped, or fails in CI.
-        println!("no clang: {error:#}");
-    }
+    prepare_clang();
     let mut tests = cargo(&["test", "-p", "wootz", "--test", "every_op"]);
     tests.args(["every_kernel_is_right_as_metal", "--", "--ignored", "--nocapture"]);
     if full {
@@ -56,6 +50,17 @@ pub(crate) fn metal(full: bool) -> Result<()> {
     if full { docs::update_metal() } else { Ok(()) }
 }
 
+/// Installs clang where it is missing and that is possible.
+fn prepare_clang() {
+    if cfg!(target_os = "linux")
+        && !has("clang++-19")
+        && let Err(error) = install(&["clang-19"])
+    {
+        // Another clang may do; else tests say that they are skipped, or fail in CI.
+        println!("no clang++-19: {error:#}");
+    }
+}
+
 /// Prepares the driver, runs the tests of the workspace, and compares the table of ops.
 pub(crate) fn workspace() -> Result<()> {
     let driver = Driver::prepare()?;
@@ -64,6 +69,7 @@ pub(crate) fn workspace() -> Result<()> {
     {
         bail!("GPU tests must run in CI: {reason}");
     }
+    prepare_clang();
     docs::discard();
     let mut tests = cargo(&["test", "--workspace"]);
     driver.apply(&mut tests);
