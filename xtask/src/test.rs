@@ -71,7 +71,7 @@ pub(crate) fn workspace() -> Result<()> {
     }
     prepare_clang();
     docs::discard();
-    let mut tests = cargo(&["test", "--workspace"]);
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
     driver.apply(&mut tests);
     show(&mut tests)?;
     match driver {

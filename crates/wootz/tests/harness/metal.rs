@@ -124,7 +124,8 @@ struct Devices {
     fast: Device,
 }
 
-type Kernels = HashMap<Arc<str>, Arc<Compiled>>;
+/// Compiled kernels by their texts, each with what it costs at least.
+type Kernels = HashMap<Arc<str>, (Arc<Compiled>, KernelCost)>;
 
 impl Devices {
     fn open(
@@ -168,13 +169,19 @@ struct Metal {
     ran: Arc<Ran>,
 }
 
+impl Metal {
+    fn known(&self, launch: &SimulatedLaunch) -> Result<&(Arc<Compiled>, KernelCost), String> {
+        let known = self.kernels.get(&launch.source);
+        known.ok_or_else(|| format!("{} was not compiled", launch.key))
+    }
+}
+
 impl Simulator for Metal {
     fn run(&self, launches: &[SimulatedLaunch], memory: &mut [Vec<u8>]) -> Result<(), String> {
         let converted = launches
             .iter()
             .map(|launch| {
-                let kernel = self.kernels.get(&launch.source);
-                let kernel = kernel.ok_or_else(|| format!("{} was not compiled", launch.key))?;
+                let (kernel, _) = self.known(launch)?;
                 let writes = |(place, access): &(usize, Access)| (*place, *access != Access::Read);
                 Ok(Launch {
                     kernel: kernel.clone(),
@@ -192,7 +199,7 @@ impl Simulator for Metal {
             let report = report.map_err(|failure| failure.to_string())?;
             if self.column.build.counting {
                 for (launch, seen) in launches.iter().zip(&report.launches) {
-                    as_modelled(launch, memory, seen)?;
+                    as_modelled(launch, self.known(launch)?.1.clone(), memory, seen)?;
                 }
             }
             self.ran.launches.fetch_add(launches.len(), Ordering::Relaxed);
@@ -219,11 +226,11 @@ impl Simulator for Metal {
 /// threadgroup memory, and loads and stores only where the text has them.
 fn as_modelled(
     launch: &SimulatedLaunch,
+    cost: KernelCost,
     memory: &[Vec<u8>],
     seen: &LaunchReport,
 ) -> Result<(), String> {
     let bytes: Vec<u64> = launch.bindings.iter().map(|(i, _)| memory[*i].len() as u64).collect();
-    let cost = KernelCost::of(launch.key.to_string(), &launch.source)?;
     let cost = cost.launched(launch.groups, &bytes);
     let differs = |what: &str, counted: u64, modelled: u64| {
         Err(format!("{}: {what}: counted {counted}, modelled {modelled}", launch.key))
@@ -270,10 +277,6 @@ impl Unit<'_> {
             (None, Layout::Broadcast) => Some(hosts.iter().map(constant_along_broadcast).collect()),
             (None, _) => Some(hosts),
         }
-    }
-
-    fn is_large(&self) -> bool {
-        self.inputs().is_some_and(|hosts| hosts.iter().any(|host| host.size() > LARGE))
     }
 
     fn check(&self, devices: &Devices) -> Log {
@@ -334,12 +337,11 @@ impl<'a> Plan<'a> {
         for (number, subject) in subjects.iter().enumerate() {
             let mut runs_plain = false;
             for unit in units(subject, number, full) {
-                let large = !full && unit.is_large();
-                if large {
+                let Some(hosts) = unit.inputs() else { continue };
+                if !full && hosts.iter().any(|host| host.size() > LARGE) {
                     *plan.left_out.entry("large").or_default() += 1;
                     continue;
                 }
-                let Some(hosts) = unit.inputs() else { continue };
                 // Results are meaningless here, and so are errors about them.
                 let _ = run(&subject.case, &hosts, unit.layout, &device);
                 let mut new = false;
@@ -433,10 +435,22 @@ fn build(cache: &Cache, plan: &mut Plan<'_>, column: Column) -> (Kernels, Vec<Lo
         names.insert(name, text.clone());
     }
     let (library, error) = Library::build_all(cache, &kernels, column.build);
-    let compiled =
-        library.kernels().map(|kernel| (names[&kernel.name].clone(), kernel.clone())).collect();
-    let logs = error
-        .refused
+    let mut refused = error.refused;
+    let mut compiled = Kernels::new();
+    for kernel in library.kernels() {
+        let text = names[&kernel.name].clone();
+        // What is simulated must be what the library itself says that Metal is given.
+        let shipped = wootz::gpu::to_msl(&text, column.build.checked);
+        if shipped.as_ref() != Ok(&kernel.translated.text) {
+            let message = "metal-sim and wootz::gpu::to_msl translate it differently";
+            refused.push((kernel.name.clone(), message.into()));
+        }
+        match KernelCost::of(&kernel.name, &text) {
+            Ok(cost) => _ = compiled.insert(text, (kernel.clone(), cost)),
+            Err(message) => refused.push((kernel.name.clone(), message)),
+        }
+    }
+    let logs = refused
         .into_iter()
         .map(|(name, message)| {
             let mut log = Log { op: "metal-sim", case: name, checks: 0, failures: Vec::new() };
