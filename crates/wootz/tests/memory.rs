@@ -1,23 +1,87 @@
-//! Memory limits. In a binary of its own, in one test, because the CPU's limit is for the process.
+//! What is in memory, and its limits. In a binary of its own, and one test at a time, because the
+//! CPU's counters and its limit are for the process.
 #![allow(missing_docs)]
 #![cfg(feature = "gpu")]
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use wootz::{Array, DType, Device, Error, Result};
 
-#[test]
-fn going_over_the_limit_is_an_error_and_the_process_lives_on() -> Result<()> {
-    over_the_limit(&Device::cpu())?;
-    match Device::gpu() {
-        Ok(gpu) => {
-            let index = gpu.as_gpu().map_or(0, |gpu| gpu.summary().index);
-            over_the_limit(&Device::gpu_with(index, &Default::default())?)
-        }
+/// Held by each test here while it runs; a test that failed does not fail the next.
+fn take_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The CPU, and a GPU device of the test's own.
+fn devices() -> Vec<Device> {
+    let opened = Device::gpu().and_then(|gpu| {
+        Device::gpu_with(gpu.as_gpu().map_or(0, |gpu| gpu.summary().index), &Default::default())
+    });
+    match opened {
+        Ok(gpu) => vec![Device::cpu(), gpu],
         Err(error) if std::env::var_os("CI").is_none() => {
             eprintln!("SKIPPED: {error}");
-            Ok(())
+            vec![Device::cpu()]
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+fn ramp(device: &Device, count: usize) -> Array {
+    let values: Vec<f32> = (0..count).map(|i| i as f32).collect();
+    Array::from_slice_on(&values, &[count], device).unwrap()
+}
+
+#[test]
+fn views_take_no_memory() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let x = ramp(&device, 1 << 20);
+        let active = device.memory().active;
+        let y = x.reshape(&[1024, 1024])?.transpose()?;
+        let y = wootz::slice(&y, &[3, 1000], &[900, 0], &[2, -1])?;
+        let wide = wootz::broadcast_to(&x.reshape(&[1, 1 << 20])?, &[500, 1 << 20])?;
+        wootz::eval([&y, &wide])?;
+        assert!(y.is_evaluated() && wide.is_evaluated());
+        assert_eq!(device.memory().active, active, "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn memory_that_nobody_else_needs_is_written_again() -> Result<()> {
+    let _turn = take_turn();
+    const BYTES: u64 = 4 << 20;
+    for device in devices() {
+        let mut x = ramp(&device, 1 << 20);
+        device.reset_peak_memory();
+        let start = device.memory().active;
+        for i in 0..20 {
+            // One evaluation per step, so that it is not fused away.
+            let next = &x + i;
+            drop(x);
+            next.eval()?;
+            x = next;
+        }
+        let peak = device.memory().peak;
+        assert!(peak < start + BYTES / 2, "{device}: {} bytes above the start", peak - start);
+        // A handle that is kept keeps its values.
+        let kept = x.clone();
+        let next = &x + 1.0;
+        next.eval()?;
+        assert_eq!(kept.to_vec::<f32>()?[0] + 1.0, next.to_vec::<f32>()?[0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn going_over_the_limit_is_an_error_and_the_process_lives_on() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        over_the_limit(&device)?;
+    }
+    Ok(())
 }
 
 fn over_the_limit(device: &Device) -> Result<()> {
