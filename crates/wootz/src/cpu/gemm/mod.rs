@@ -144,7 +144,7 @@ const ROW_BLOCK: usize = 16 * ROWS;
 /// Panels of the left matrix that a task packs.
 const PACK_PANELS: usize = 8;
 /// Panels of the right matrix in a task.
-const TASK_PANELS: usize = 4;
+const TASK_PANELS: usize = 8;
 /// Tasks to aim at where rows must be cut as well.
 const TASKS: usize = 16;
 /// The packed part of the left matrix, in numbers and in rows.
