@@ -17,6 +17,10 @@ use crate::error::{Error, Result};
 /// Elements of a piece; a multiple of the lanes, as their order wants it.
 const PIECE: usize = 512;
 
+/// Rows of a gradient that are worked on together: the weight and its gradient are fetched once for
+/// all of them.
+const GROUP: usize = 4;
+
 /// Runs a kernel for the dtype of the call's first input.
 macro_rules! for_dtype {
     ($call:expr, $kernel:ident, $($argument:expr),*) => {
@@ -83,7 +87,8 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> R
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
         let mut tiles = Tiles::new();
         for (row, y) in y.chunks_exact_mut(columns).enumerate() {
-            let x = row_of(x, chunk * rows_per_chunk + row, columns);
+            let row = chunk * rows_per_chunk + row;
+            let x = rows_of(x, &(row..row + 1), columns);
             let tiles = &mut tiles;
             crate::cpu::simd::run(Forward { x, weight, y, eps, streamed, tiles });
         }
@@ -212,12 +217,23 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
         let mut tiles = Tiles::new();
-        for (row, dx) in dx.chunks_exact_mut(columns).enumerate() {
-            let row = chunk * rows_per_chunk + row;
-            let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
-            let (scale, dw) = (Scale::Given(r[row]), None);
+        for (group, dx) in dx.chunks_mut(GROUP * columns).enumerate() {
+            let first = chunk * rows_per_chunk + group * GROUP;
+            let rows = first..first + dx.len() / columns;
+            let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
+            let (scale, dw) = (Scale::Given(&r[rows]), None);
             let tiles = &mut tiles;
-            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw, streamed, tiles });
+            crate::cpu::simd::run(Backward {
+                columns,
+                x,
+                weight,
+                dy,
+                scale,
+                dx,
+                dw,
+                streamed,
+                tiles,
+            });
         }
         stream::finish_if(streamed);
     });
@@ -235,13 +251,24 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
         let mut tiles = Tiles::new();
         partial.fill(T::Wide::ZERO);
-        for (row, dx) in dx.chunks_exact_mut(columns).enumerate() {
-            let row = block * rows_per_block + row;
-            let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
+        for (group, dx) in dx.chunks_mut(GROUP * columns).enumerate() {
+            let first = block * rows_per_block + group * GROUP;
+            let rows = first..first + dx.len() / columns;
+            let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
             let (weight, scale) = (Some(weight), Scale::From(eps));
             let dw = Some(&mut partial[..]);
             let tiles = &mut tiles;
-            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw, streamed, tiles });
+            crate::cpu::simd::run(Backward {
+                columns,
+                x,
+                weight,
+                dy,
+                scale,
+                dx,
+                dw,
+                streamed,
+                tiles,
+            });
         }
         stream::finish_if(streamed);
     });
@@ -249,18 +276,20 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     Ok(())
 }
 
-/// Where a row's `r` comes from.
-enum Scale<W> {
-    Given(W),
+/// Where `r` comes from.
+enum Scale<'a, W> {
+    /// One for each row.
+    Given(&'a [W]),
     From(f32),
 }
 
-/// One row of the gradient. An input without memory of its own is in `dx`.
+/// A few rows of the gradient. An input without memory of its own is in `dx`.
 struct Backward<'a, T: Storage> {
+    columns: usize,
     x: Option<&'a [T]>,
     weight: Option<&'a [T]>,
     dy: Option<&'a [T]>,
-    scale: Scale<T::Wide>,
+    scale: Scale<'a, T::Wide>,
     dx: &'a mut [T],
     /// The weight's gradient so far.
     dw: Option<&'a mut [T::Wide]>,
@@ -273,49 +302,59 @@ impl<T: Element> pulp::WithSimd for Backward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Backward { x, weight, dy, scale, dx, mut dw, streamed, tiles } = self;
+        let Backward { columns, x, weight, dy, scale, dx, mut dw, streamed, tiles } = self;
         let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, out: tile, narrow } = tiles;
-        let columns = dx.len();
-        let (mut products, mut squares) = (Lanes::zero(), Lanes::zero());
+        let rows = dx.len() / columns;
+        let mut sums = [(Lanes::zero(), Lanes::zero()); GROUP];
         let result = Ahead::of(dx);
         let (next_x, next_dy) = (Ahead::behind(x.unwrap_or(dx)), Ahead::behind(dy.unwrap_or(dx)));
         for piece in pieces(columns) {
-            if !streamed {
-                result.fetch_all(piece.clone());
-            }
-            let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
-            let dy = widened(&dy.unwrap_or(dx)[piece.clone()], dy_tile);
-            let w = match weight {
-                Some(weight) => widened(&weight[piece], w_tile),
-                None => &w_tile[..x.len()],
-            };
-            add_sums(&mut products, &mut squares, x, w, dy);
-        }
-        let r = match scale {
-            Scale::Given(r) => r,
-            Scale::From(eps) => inverse_root(squares, columns, eps),
-        };
-        let slope = products.sum() * r * r / T::Wide::from_f64(columns as f64);
-        for piece in pieces(columns) {
-            next_x.fetch_all(piece.clone());
-            next_dy.fetch_all(piece.clone());
-            let x = taken(x, dx, piece.clone(), x_tile);
-            let dy = taken(dy, dx, piece.clone(), dy_tile);
             let w = match weight {
                 Some(weight) => widened(&weight[piece.clone()], w_tile),
-                None => &w_tile[..x.len()],
+                None => &w_tile[..piece.len()],
             };
-            if let Some(dw) = &mut dw {
-                add_row(x, dy, r, &mut dw[piece.clone()]);
+            for (row, (products, squares)) in sums[..rows].iter_mut().enumerate() {
+                let piece = piece_of_row(&piece, row, columns);
+                if !streamed {
+                    result.fetch_all(piece.clone());
+                }
+                let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
+                let dy = widened(&dy.unwrap_or(dx)[piece], dy_tile);
+                add_sums(products, squares, x, w, dy);
             }
-            let dx = &mut dx[piece];
-            match as_wide::<T>(dx) {
-                Some(dx) => gradient(x, w, dy, r, slope, dx, streamed),
-                None => {
-                    let (tile, narrow) = (&mut tile[..dx.len()], &mut narrow[..dx.len()]);
-                    gradient(x, w, dy, r, slope, tile, false);
-                    T::narrow_slice(tile, narrow);
-                    stream::copy_if(streamed, narrow, dx);
+        }
+        let mut factors = [(T::Wide::ZERO, T::Wide::ZERO); GROUP];
+        for (row, (products, squares)) in sums[..rows].iter().enumerate() {
+            let r = match scale {
+                Scale::Given(r) => r[row],
+                Scale::From(eps) => inverse_root(*squares, columns, eps),
+            };
+            factors[row] = (r, products.sum() * r * r / T::Wide::from_f64(columns as f64));
+        }
+        for piece in pieces(columns) {
+            let w = match weight {
+                Some(weight) => widened(&weight[piece.clone()], w_tile),
+                None => &w_tile[..piece.len()],
+            };
+            let mut dw = dw.as_mut().map(|dw| &mut dw[piece.clone()]);
+            for (row, &(r, slope)) in factors[..rows].iter().enumerate() {
+                let piece = piece_of_row(&piece, row, columns);
+                next_x.fetch_all(piece.clone());
+                next_dy.fetch_all(piece.clone());
+                let x = taken(x, dx, piece.clone(), x_tile);
+                let dy = taken(dy, dx, piece.clone(), dy_tile);
+                if let Some(dw) = &mut dw {
+                    add_row(x, dy, r, dw);
+                }
+                let dx = &mut dx[piece];
+                match as_wide::<T>(dx) {
+                    Some(dx) => gradient(x, w, dy, r, slope, dx, streamed),
+                    None => {
+                        let (tile, narrow) = (&mut tile[..dx.len()], &mut narrow[..dx.len()]);
+                        gradient(x, w, dy, r, slope, tile, false);
+                        T::narrow_slice(tile, narrow);
+                        stream::copy_if(streamed, narrow, dx);
+                    }
                 }
             }
         }
@@ -506,8 +545,14 @@ fn own_input<'a, T: Element>(call: &CpuCall<'a>, input: usize) -> Result<Option<
     if call.aliased(input) { Ok(None) } else { call.input::<T>(input).map(Some) }
 }
 
-fn row_of<T>(x: Option<&[T]>, row: usize, columns: usize) -> Option<&[T]> {
-    x.map(|x| &x[row * columns..(row + 1) * columns])
+fn rows_of<'a, T>(x: Option<&'a [T]>, rows: &Range<usize>, columns: usize) -> Option<&'a [T]> {
+    x.map(|x| &x[rows.start * columns..rows.end * columns])
+}
+
+/// Where a piece of row `row` lies among some rows.
+#[inline(always)]
+fn piece_of_row(piece: &Range<usize>, row: usize, columns: usize) -> Range<usize> {
+    row * columns + piece.start..row * columns + piece.end
 }
 
 /// The length of the rows; kernels do not run on arrays without columns.
