@@ -78,6 +78,7 @@ fn every_operation_is_right_on_every_device() {
         report.failures.extend(report.not_kernels(all));
     }
     report.failures.extend(missing_references(&subjects));
+    report.failures.extend(report.untransformed());
 
     println!("{} operations, {} checks", count_names(&subjects), report.checks());
     if all && devices.is_some() {
