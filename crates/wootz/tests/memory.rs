@@ -161,7 +161,7 @@ fn forward_mode_takes_as_much_memory_for_many_layers_as_for_few() -> Result<()> 
     let _turn = take_turn();
     let peak = |layers: usize| {
         let weights = weights(layers, &[64, 64])?;
-        let x = Array::zeros(&[4096, 64], DType::F32)? + 0.1;
+        let x = Array::zeros(&[1024, 64], DType::F32)? + 0.1;
         let dx = &x + 1.0;
         wootz::eval([&x, &dx])?;
         let network = |x: &[Array]| {
@@ -192,7 +192,7 @@ fn layer(x: &[Array]) -> Result<Vec<Array>> {
 
 fn training_step(layers: usize, with_checkpoints: bool) -> Result<u64> {
     let (up, down) = (weights(layers, &[32, 256])?, weights(layers, &[256, 32])?);
-    let x = Array::zeros(&[2048, 32], DType::F32)? + 0.5;
+    let x = Array::zeros(&[512, 32], DType::F32)? + 0.5;
     x.eval()?;
     let checkpointed = wootz::checkpoint(layer);
     let loss = |w: &[Array]| {

@@ -2,10 +2,11 @@
 //! soon as a gradient has used them, a tangent is computed beside its value, a gradient is consumed
 //! when it is there.
 //!
-//! The order is found from its end, where what must be in memory is known: what the caller keeps.
-//! Of the tasks whose users all come later, the one goes before them that has the most to gain: its
-//! outputs need no memory before it ran, while its inputs do. Sources, as random masks or
-//! converted weights, so run just before they are used.
+//! Orders are made from their end, where what must be in memory is known: what the caller keeps.
+//! Of the tasks whose users all come later, one goes before them: one that needs less memory before
+//! it ran than after, if there is any, so that sources, as random masks or converted weights, run
+//! just before they are used. Which of the others is best nobody knows quickly; there are several
+//! [policies](Policy), and the order with the lowest peak is taken.
 
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -28,16 +29,36 @@ pub(crate) fn schedule(graph: &Graph, tasks: Vec<Task>) -> Vec<Task> {
     if tasks.len() < 3 || tasks.iter().map(bytes).sum::<u64>() < WORTHWHILE {
         return tasks;
     }
-    let order = Schedule::new(graph, &tasks).run();
+    let schedule = Schedule::new(graph, &tasks);
+    let orders = Policy::ALL.map(|policy| schedule.order(policy));
+    let Some(best) = orders.into_iter().min_by_key(|order| order.peak) else { return tasks };
     let mut tasks: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
-    order.into_iter().rev().filter_map(|task| tasks[task as usize].take()).collect()
+    best.reversed.into_iter().rev().filter_map(|task| tasks[task as usize].take()).collect()
+}
+
+/// Which task comes next, from the end, of those that need more memory before they ran than after.
+#[derive(Clone, Copy, PartialEq)]
+enum Policy {
+    /// The order that the caller's arrays were found in.
+    Found,
+    /// The one with the longest path to it: parts that belong together advance together.
+    Deepest,
+    /// The one that became possible last: a part is finished before another one begins.
+    Newest,
+    /// The one that needs the least.
+    Cheapest,
+}
+
+impl Policy {
+    // Of equal peaks the first is taken.
+    const ALL: [Policy; 4] = [Policy::Found, Policy::Deepest, Policy::Newest, Policy::Cheapest];
 }
 
 /// Memory that tasks write or read.
 struct Storage {
     bytes: i64,
-    /// Whether it is needed by what comes later.
-    live: bool,
+    /// Whether it is needed at the end.
+    kept: bool,
     readers: SmallVec<[u32; 2]>,
 }
 
@@ -50,25 +71,25 @@ struct Step {
     needs: SmallVec<[u32; 4]>,
     /// The length of the longest path to it. What lies deeper comes later, other things equal.
     level: u32,
-    /// Users that have no place yet.
+    /// Tasks that need it.
     users: u32,
-    /// What placing it next would free, once it can be placed.
-    gain: Option<i64>,
 }
 
 struct Schedule {
     storages: Vec<Storage>,
     steps: Vec<Step>,
-    candidates: BinaryHeap<(i64, u32, u32)>,
+}
+
+/// An order of tasks from the last to the first, and the bytes it takes at most.
+struct Order {
+    reversed: Vec<u32>,
+    peak: i64,
 }
 
 impl Schedule {
     fn new(graph: &Graph, tasks: &[Task]) -> Schedule {
-        let mut schedule = Schedule {
-            storages: Vec::new(),
-            steps: Vec::with_capacity(tasks.len()),
-            candidates: BinaryHeap::new(),
-        };
+        let mut schedule =
+            Schedule { storages: Vec::new(), steps: Vec::with_capacity(tasks.len()) };
         let evaluated = schedule.add_evaluated(graph);
         // For each place the task that computes it, and the memory of its outputs.
         let mut places: HashMap<usize, (u32, SmallVec<[u32; 1]>)> = HashMap::new();
@@ -79,7 +100,6 @@ impl Schedule {
                 needs: SmallVec::new(),
                 level: 0,
                 users: 0,
-                gain: None,
             };
             let place = task.place();
             let Some(node) = &graph.nodes[place] else {
@@ -114,7 +134,7 @@ impl Schedule {
                 graph.wanted[place] || Arc::strong_count(node) > graph.uses[place] as usize + 1;
             if view {
                 for &storage in outputs.iter().filter(|_| kept) {
-                    schedule.storages[storage as usize].live = true;
+                    schedule.storages[storage as usize].kept = true;
                 }
             } else {
                 step.writes = Some(0);
@@ -154,71 +174,132 @@ impl Schedule {
             node.with_work(|work| work.inputs.iter().for_each(&mut count));
         }
         for &(storage, others) in uses.values() {
-            self.storages[storage as usize].live = others > 0;
+            self.storages[storage as usize].kept = others > 0;
         }
         uses.into_iter().map(|(node, (storage, _))| (node, storage)).collect()
     }
 
-    fn add_storage(&mut self, bytes: usize, live: bool) -> u32 {
-        self.storages.push(Storage { bytes: bytes as i64, live, readers: SmallVec::new() });
+    fn add_storage(&mut self, bytes: usize, kept: bool) -> u32 {
+        self.storages.push(Storage { bytes: bytes as i64, kept, readers: SmallVec::new() });
         self.storages.len() as u32 - 1
     }
 
-    /// The tasks from the last to the first.
-    fn run(mut self) -> Vec<u32> {
-        for number in 0..self.steps.len() as u32 {
-            self.consider(number);
+    /// The order that a policy makes.
+    fn order(&self, policy: Policy) -> Order {
+        let mut making = Making {
+            schedule: self,
+            policy,
+            live: self.storages.iter().map(|storage| storage.kept).collect(),
+            users: self.steps.iter().map(|step| step.users).collect(),
+            gains: vec![None; self.steps.len()],
+            candidates: BinaryHeap::new(),
+            considered: 0,
+        };
+        let kept = self.storages.iter().filter(|storage| storage.kept);
+        let mut bytes: i64 = kept.map(|storage| storage.bytes).sum();
+        let mut order = Order { reversed: Vec::with_capacity(self.steps.len()), peak: bytes };
+        let mut place = |making: &mut Making<'_>, number: u32| {
+            // While a task runs both its outputs and its inputs are there.
+            let step = &self.steps[number as usize];
+            bytes += step.reads.iter().map(|&storage| making.need(storage)).sum::<i64>();
+            order.peak = order.peak.max(bytes);
+            bytes -= step.writes.unwrap_or(0);
+            order.reversed.push(number);
+        };
+        if policy == Policy::Found {
+            (0..self.steps.len() as u32).rev().for_each(|number| place(&mut making, number));
+            return order;
         }
-        let mut order = Vec::with_capacity(self.steps.len());
-        while let Some((gain, _, number)) = self.candidates.pop() {
-            let step = &mut self.steps[number as usize];
+        for number in 0..self.steps.len() as u32 {
+            making.consider(number);
+        }
+        while let Some(Candidate { number, gain, .. }) = making.candidates.pop() {
             // An outdated entry, of a task that is placed or has come to gain more.
-            if step.gain != Some(gain) {
+            if making.gains[number as usize] != Some(gain) {
                 continue;
             }
-            step.gain = None;
-            order.push(number);
-            for storage in std::mem::take(&mut step.reads) {
-                self.need(storage);
-            }
-            for need in std::mem::take(&mut self.steps[number as usize].needs) {
-                self.steps[need as usize].users -= 1;
-                self.consider(need);
+            making.gains[number as usize] = None;
+            place(&mut making, number);
+            for &need in &self.steps[number as usize].needs {
+                making.users[need as usize] -= 1;
+                making.consider(need);
             }
         }
         order
     }
+}
 
+/// A task that can be placed, by how good that is.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate {
+    /// Whether it frees as much as it needs; then the more the better.
+    free: bool,
+    merit: i64,
+    level: u32,
+    number: u32,
+    gain: i64,
+}
+
+/// An order in the making.
+struct Making<'a> {
+    schedule: &'a Schedule,
+    policy: Policy,
+    /// Whether memory is needed by what is placed.
+    live: Vec<bool>,
+    /// Users that have no place yet.
+    users: Vec<u32>,
+    /// What placing a candidate next would free.
+    gains: Vec<Option<i64>>,
+    candidates: BinaryHeap<Candidate>,
+    /// How many candidates there were so far.
+    considered: i64,
+}
+
+impl Making<'_> {
     /// Makes a task without users a candidate.
     fn consider(&mut self, number: u32) {
-        let step = &mut self.steps[number as usize];
-        if step.users > 0 {
+        if self.users[number as usize] > 0 {
             return;
         }
-        let dead = |&&storage: &&u32| !self.storages[storage as usize].live;
-        let cost = |&storage: &u32| self.storages[storage as usize].bytes;
+        let step = &self.schedule.steps[number as usize];
+        let dead = |&&storage: &&u32| !self.live[storage as usize];
+        let cost = |&storage: &u32| self.schedule.storages[storage as usize].bytes;
         // Views cost nothing and let the tasks behind them be seen.
         let gain = match step.writes {
             Some(bytes) => bytes - step.reads.iter().filter(dead).map(cost).sum::<i64>(),
             None => i64::MAX,
         };
-        step.gain = Some(gain);
-        self.candidates.push((gain, step.level, number));
+        self.considered += 1;
+        self.push(number, gain);
     }
 
-    /// Notes that memory is needed; other candidates that read it need not pay for it any more.
-    fn need(&mut self, storage: u32) {
-        let storage = &mut self.storages[storage as usize];
-        if std::mem::replace(&mut storage.live, true) {
-            return;
+    fn push(&mut self, number: u32, gain: i64) {
+        let level = self.schedule.steps[number as usize].level;
+        let merit = match self.policy {
+            _ if gain >= 0 => gain,
+            Policy::Deepest => level as i64,
+            Policy::Newest => self.considered,
+            Policy::Cheapest | Policy::Found => gain,
+        };
+        self.gains[number as usize] = Some(gain);
+        self.candidates.push(Candidate { free: gain >= 0, merit, level, number, gain });
+    }
+
+    /// Notes that memory is needed, and tells how much that is. Other candidates that read it need
+    /// not pay for it any more.
+    fn need(&mut self, number: u32) -> i64 {
+        if std::mem::replace(&mut self.live[number as usize], true) {
+            return 0;
         }
+        let storage = &self.schedule.storages[number as usize];
         for &reader in &storage.readers {
-            let step = &mut self.steps[reader as usize];
-            if let (Some(gain), Some(_)) = (&mut step.gain, step.writes) {
-                *gain += storage.bytes;
-                self.candidates.push((*gain, step.level, reader));
+            if let (Some(gain), Some(_)) =
+                (self.gains[reader as usize], self.schedule.steps[reader as usize].writes)
+            {
+                self.push(reader, gain + storage.bytes);
             }
         }
+        storage.bytes
     }
 }
 

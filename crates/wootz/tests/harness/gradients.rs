@@ -7,7 +7,7 @@ use wootz::{Array, DType, Device, Error, Result};
 use super::data::{Host, Random};
 use super::layouts::Layout;
 use super::tolerance::{Against, compare, rounding};
-use super::transforms::{Transform, refuses, tangents};
+use super::transforms::{refuses, tangents};
 use super::{Log, Subject, draw, guarded, place, run, widen};
 
 /// The steps of central differences. The smaller one is for functions with kinks, which the larger
@@ -93,7 +93,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
     let (case, cpu) = (&subject.case, Device::cpu());
     let hosts = widen(case, &draw(subject, DType::F64));
     if !hosts.iter().any(is_variable) {
-        Transform::GRADIENTS.map(|transform| log.note(transform, "—"));
+        log.note_gradients("—");
         return;
     }
     let mut random = Random::new(&format!("gradient/{}/{}", subject.op, case.label));
@@ -118,7 +118,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
         };
         log.check("gradient", outcome);
         log.check("forward mode", refuses(tangents(case, &hosts, &direction)));
-        Transform::GRADIENTS.map(|transform| log.note(transform, "none"));
+        log.note_gradients("none");
         return;
     }
     let first = match gradients(case, &hosts, &cotangents, &cpu) {
@@ -142,7 +142,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
             let outcome = if zero { Ok(()) } else { Err("it is not zero".into()) };
             log.check(&format!("{what} in float64"), outcome);
         }
-        Transform::GRADIENTS.map(|transform| log.note(transform, "zero"));
+        log.note_gradients("zero");
         return;
     }
     let (slope, forward) = (inner(&first, &direction), inner(&along, &cotangents));
@@ -169,7 +169,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
         }
     }
     log.check("second-order gradient", second_order(case, &hosts, &cotangents, &mut random));
-    Transform::GRADIENTS.map(|transform| log.note(transform, "yes"));
+    log.note_gradients("yes");
 }
 
 /// The gradient of `gradient · direction`, in another direction.

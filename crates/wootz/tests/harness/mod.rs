@@ -73,13 +73,23 @@ pub(crate) struct Log {
 
 impl Log {
     pub(crate) fn new(subject: &Subject) -> Log {
-        let case = subject.case.label.clone();
-        Log { op: subject.op, case, checks: 0, failures: Vec::new(), transforms: Vec::new() }
+        Log::of(subject.op, subject.case.label.clone())
+    }
+
+    pub(crate) fn of(op: &'static str, case: String) -> Log {
+        Log { op, case, checks: 0, failures: Vec::new(), transforms: Vec::new() }
     }
 
     /// Notes what a transform does, for the table.
     pub(crate) fn note(&mut self, transform: Transform, what: &'static str) {
         self.transforms.push((transform, what));
+    }
+
+    /// Notes the same for all that differentiate.
+    pub(crate) fn note_gradients(&mut self, what: &'static str) {
+        for transform in [Transform::Vjp, Transform::Jvp, Transform::SecondOrder] {
+            self.note(transform, what);
+        }
     }
 
     /// Notes one check's outcome.

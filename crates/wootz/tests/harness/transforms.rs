@@ -21,9 +21,6 @@ pub(crate) enum Transform {
 impl Transform {
     pub(crate) const ALL: [Transform; 4] =
         [Transform::Vjp, Transform::Jvp, Transform::Vmap, Transform::SecondOrder];
-    /// Those that differentiate.
-    pub(crate) const GRADIENTS: [Transform; 3] =
-        [Transform::Vjp, Transform::Jvp, Transform::SecondOrder];
 }
 
 /// How the float outputs change along a direction of the float arguments, on the CPU.
@@ -103,7 +100,7 @@ fn batch(
     dtype: DType,
 ) -> Result<(), String> {
     let out_axis = if axes.contains(&Some(-1)) { -1 } else { 0 };
-    let got = guarded(|| {
+    let got: Vec<Host> = guarded(|| {
         let outputs = vmap(|x| (case.call.0)(x), axes, out_axis)(&stacked(drawn, axes)?)?;
         outputs.iter().map(|output| Host::read(&output.moveaxis(out_axis, 0)?)).collect()
     })?;
@@ -141,7 +138,7 @@ fn batch_of_gradients(subject: &Subject, drawn: &[Vec<Host>]) -> Result<(), Stri
         let values: Vec<Array> = variable.iter().map(|&i| inputs[i].clone()).collect();
         Ok(vjp(function(case, inputs, &variable), &values, cotangents)?.1)
     };
-    let got = guarded(|| {
+    let got: Vec<Host> = guarded(|| {
         let outputs = vmap(gradient, 0, 0)(&stacked(&all, &vec![Some(0); all[0].len()])?)?;
         outputs.iter().map(Host::read).collect()
     })?;
