@@ -16,11 +16,11 @@ use crate::ops;
 ///
 /// ```
 /// use wootz::{Array, vjp};
-/// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// let dy = Array::from_slice(&[1.0f32, 10.0], &[2])?;
-/// let (y, dx) = vjp(|x| Ok(vec![x[0].square()?]), &[x], &[dy])?;
-/// assert_eq!(y[0].to_vec::<f32>()?, [1.0, 4.0]);
-/// assert_eq!(dx[0].to_vec::<f32>()?, [2.0, 40.0]);
+/// // outs, vjps = mx.vjp(mx.sin, (mx.array(1.0),), (mx.array(1.0),))
+/// let one = Array::new(1.0f32)?;
+/// let (outputs, gradients) = vjp(|x| Ok(vec![x[0].sin()?]), &[one.clone()], &[one])?;
+/// assert!((outputs[0].item::<f32>()? - 0.841471).abs() < 1e-6);
+/// assert!((gradients[0].item::<f32>()? - 0.540302).abs() < 1e-6);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn vjp(
@@ -65,10 +65,15 @@ pub(super) fn check_alike(
 /// The function that gives the gradients of `function`, which returns a scalar.
 ///
 /// ```
+/// use std::f32::consts::PI;
 /// use wootz::{Array, grad};
-/// let norm = |x: &[Array]| x[0].square()?.sum(());
-/// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// assert_eq!(grad(norm)(&[x])?[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// // dfdx = mx.grad(mx.sin)
+/// let dfdx = grad(|x: &[Array]| x[0].sin());
+/// // dfdx(mx.array(mx.pi))
+/// assert_eq!(dfdx(&[Array::new(PI)?])?[0].item::<f32>()?, -1.0);
+/// // mx.grad(mx.grad(mx.sin))(mx.array(mx.pi / 2))
+/// let d2fdx2 = grad(|x: &[Array]| Ok(dfdx(x)?.remove(0)));
+/// assert_eq!(d2fdx2(&[Array::new(PI / 2.0)?])?[0].item::<f32>()?, -1.0);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn grad<F>(function: F) -> impl Fn(&[Array]) -> Result<Vec<Array>>
@@ -83,9 +88,12 @@ where
 ///
 /// ```
 /// use wootz::{Array, value_and_grad};
-/// let x = Array::from_slice(&[3.0f32], &[])?;
-/// let (value, gradients) = value_and_grad(|x| x[0].square())(&[x])?;
-/// assert_eq!((value.item::<f32>()?, gradients[0].item::<f32>()?), (9.0, 6.0));
+/// let (x, y) = (Array::new([0.5f32, -0.5])?, Array::new([1.5f32, -1.5])?);
+/// // def loss_fn(w, x, y): return mx.mean(mx.square(w * x - y))
+/// let loss_fn = |w: &[Array]| (&w[0] * &x - &y).square()?.mean(());
+/// // loss, dloss_dw = mx.value_and_grad(loss_fn)(mx.array(1.0), x, y)
+/// let (loss, gradients) = value_and_grad(loss_fn)(&[Array::new(1.0f32)?])?;
+/// assert_eq!((loss.item::<f32>()?, gradients[0].item::<f32>()?), (1.0, -1.0));
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn value_and_grad<F>(function: F) -> impl Fn(&[Array]) -> Result<(Array, Vec<Array>)>

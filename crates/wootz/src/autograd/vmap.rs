@@ -60,10 +60,10 @@ impl MapAxes {
 ///
 /// ```
 /// use wootz::{Array, add, vmap};
-/// // vmap_add = mx.vmap(lambda x, y: x + y, in_axes=(0, 1))
-/// let sum = vmap(|x| Ok(vec![add(&x[0], &x[1])?]), [0, 1], 0);
-/// let (xs, ys) = (Array::zeros(&[4, 3], wootz::DType::F32)?, Array::new([[1.0f32; 4]; 3])?);
-/// assert_eq!(sum(&[xs, ys])?[0].shape(), [4, 3]);
+/// let (xs, ys) = (Array::new([[1, 2, 3], [4, 5, 6]])?, Array::new([[10, 20], [30, 40], [50, 60]])?);
+/// // vmap_add = mx.vmap(lambda x, y: x + y, in_axes=(1, 0))
+/// let vmap_add = vmap(|x| Ok(vec![add(&x[0], &x[1])?]), [1, 0], 0);
+/// assert_eq!(vmap_add(&[xs, ys])?[0].to_vec::<i32>()?, [11, 24, 32, 45, 53, 66]);
 /// // An argument without an axis is the same for all.
 /// let dot = vmap(|x| Ok(vec![x[0].matmul(&x[1])?]), [Some(0), None], 0);
 /// let rows = Array::new([[1.0f32, 2.0], [3.0, 4.0]])?;

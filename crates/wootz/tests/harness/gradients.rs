@@ -142,6 +142,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
             let outcome = if zero { Ok(()) } else { Err("it is not zero".into()) };
             log.check(&format!("{what} in float64"), outcome);
         }
+        log.check("second-order gradient", second_order(case, &hosts, &cotangents, &mut random));
         log.note_gradients("zero");
         return;
     }
