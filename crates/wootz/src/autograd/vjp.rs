@@ -223,6 +223,10 @@ fn accumulate(
     array: &Array,
     gradient: Array,
 ) -> Result<()> {
+    // What goes through integers is piecewise constant.
+    if !array.dtype().is_float() {
+        return Ok(());
+    }
     let Some(received) = pending.get_mut(&Arc::as_ptr(&array.node)) else { return Ok(()) };
     let index = array.output_index();
     if received.len() <= index {
