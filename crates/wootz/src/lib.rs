@@ -18,7 +18,8 @@
 //! # Map
 //! - [`Array`]: a handle to a node of the graph; [`DType`], [`Device`].
 //! - [`ops`]: every operation, re-exported here under MLX's names.
-//! - [`grad`], [`value_and_grad`], [`vjp`]: function transforms.
+//! - [`grad`], [`value_and_grad`], [`vjp`], [`jvp`], [`vmap`], [`checkpoint`], [`custom`]: function
+//!   transforms.
 //! - [`eval`](eval()), [`async_eval`]: computing arrays; values are computed on demand anyway.
 //! - [`Encoder`]: the explicit level, operations into preallocated memory.
 //! - [`op`]: what an operation is, to write your own.
@@ -44,8 +45,11 @@ pub mod random;
 #[cfg(test)]
 mod testing;
 
-pub use array::{Arg, Array, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
-pub use autograd::{grad, value_and_grad, vjp};
+pub use array::{Arg, Array, Class, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
+pub use autograd::{
+    CustomFunction, MapAxes, checkpoint, custom, grad, jvp, value_and_grad, value_and_grad_aux,
+    vjp, vmap,
+};
 pub use cpu::{CpuCall, Strided, set_threads, threads};
 pub use device::{Device, Memory, with_device};
 pub use encoder::{Encoder, Submission, Workspace};

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::array::{Array, Class, DType, Meta};
+pub use crate::autograd::Batch;
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
@@ -31,9 +32,15 @@ pub trait Op: Debug + Send + Sync + 'static {
     /// this is a [view](Op::is_view), where the layout tells how the first input is seen.
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas>;
 
-    /// Whether the output only sees the memory of the first input in another way.
+    /// Whether the outputs only see the memory of an input in another way: that of the first, or
+    /// the one that [`viewed`](Op::viewed) tells.
     fn is_view(&self) -> bool {
         false
+    }
+
+    /// The input whose memory an output of a view sees.
+    fn viewed(&self, _output: usize) -> usize {
+        0
     }
 
     /// Whether the only input may live on another device than the output; the evaluator moves the
@@ -71,6 +78,29 @@ pub trait Op: Debug + Send + Sync + 'static {
         outputs: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>>;
+
+    /// How the outputs change with the inputs, in terms of other operations. `None` says not at
+    /// all. Without a rule of its own it follows from [`vjp`](Op::vjp): the gradients are linear in
+    /// the cotangents, and the transpose of that linear function is the Jacobian.
+    fn jvp(
+        &self,
+        inputs: &[Array],
+        outputs: &[Array],
+        tangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let vjp = |cotangents: &[Option<Array>]| self.vjp(inputs, outputs, cotangents);
+        crate::autograd::transposed(vjp, inputs, outputs, tangents)
+    }
+
+    /// The outputs for a batch of inputs, each with the batch as its first axis. Without a rule of
+    /// its own an elementwise operation is applied to the whole batch, and another one is
+    /// [composed](Op::composed) of operations that have rules; with neither it is an error.
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        match self.elementwise() {
+            Some(_) => batch.again(&batch.aligned()?),
+            None => batch.composed(self.name(), |inputs| self.composed(inputs)),
+        }
+    }
 
     /// The same function made of plainer operations: test oracle, fallback on a device that lacks
     /// the kernel, and higher-order gradient.

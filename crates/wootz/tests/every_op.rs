@@ -59,7 +59,7 @@ fn every_operation_is_right_on_the_cpu() {
 #[test]
 fn every_operation_is_right_on_every_device() {
     let subjects = chosen_subjects();
-    let devices = gpu_devices();
+    let devices = harness::gpu::devices();
     let mut report = Report::default();
     subjects.iter().for_each(|subject| report.subject(subject));
     let (cpu, gpu) = std::thread::scope(|scope| {
@@ -78,6 +78,7 @@ fn every_operation_is_right_on_every_device() {
         report.failures.extend(report.not_kernels(all));
     }
     report.failures.extend(missing_references(&subjects));
+    report.failures.extend(report.untransformed());
 
     println!("{} operations, {} checks", count_names(&subjects), report.checks());
     if all && devices.is_some() {
@@ -144,19 +145,6 @@ fn note_failures<'a>(checks: usize, failures: impl Iterator<Item = &'a Failure>)
     std::fs::write(path, text).unwrap();
 }
 
-/// The GPU part's devices. Without a GPU it is left out, which is a failure in CI.
-#[cfg(feature = "gpu")]
-fn gpu_devices() -> Option<Devices> {
-    match Devices::open() {
-        Ok(devices) => Some(devices),
-        Err(reason) if std::env::var_os("CI").is_none() => {
-            eprintln!("SKIPPED: GPU cases: {reason}");
-            None
-        }
-        Err(reason) => panic!("no GPU in CI: {reason}"),
-    }
-}
-
 /// An operation registers once and with cases.
 fn check_names(entries: &[wootz::op::Entry]) {
     let mut seen = BTreeSet::new();
@@ -220,7 +208,7 @@ fn missing_references(subjects: &[Subject]) -> Vec<Failure> {
 #[cfg(feature = "gpu")]
 #[test]
 fn more_than_65535_workgroups_are_launched_right() {
-    let Some(Devices { plain: gpu, .. }) = gpu_devices() else { return };
+    let Some(Devices { plain: gpu, .. }) = harness::gpu::devices() else { return };
     let cpu = wootz::Device::cpu();
     type Call = fn(&wootz::Array) -> wootz::Result<wootz::Array>;
     let rows: &[usize] = &[70_000, 2];

@@ -135,3 +135,125 @@ fn over_the_limit(device: &Device) -> Result<()> {
     assert_eq!(device.memory().cached, 0);
     Ok(())
 }
+
+/// Weights of as many layers, evaluated.
+fn weights(layers: usize, shape: &[usize]) -> Result<Vec<Array>> {
+    let make = |layer: usize| {
+        let key = wootz::random::key(layer as u64)?;
+        let w = wootz::random::normal(shape, DType::F32, 0.0, 0.05, Some(&key))?;
+        w.eval()?;
+        Ok(w)
+    };
+    (0..layers).map(make).collect()
+}
+
+/// Bytes above what was there before that `body` needed on the CPU at most.
+fn peak_of(body: impl FnOnce() -> Result<()>) -> Result<u64> {
+    let cpu = Device::cpu();
+    cpu.reset_peak_memory();
+    let before = cpu.memory().active;
+    body()?;
+    Ok(cpu.memory().peak - before)
+}
+
+#[test]
+fn forward_mode_takes_as_much_memory_for_many_layers_as_for_few() -> Result<()> {
+    let _turn = take_turn();
+    let peak = |layers: usize| {
+        let weights = weights(layers, &[64, 64])?;
+        let x = Array::zeros(&[1024, 64], DType::F32)? + 0.1;
+        let dx = &x + 1.0;
+        wootz::eval([&x, &dx])?;
+        let network = |x: &[Array]| {
+            let mut x = x[0].clone();
+            for w in &weights {
+                x = wootz::sin(x.matmul(w)?.softmax(-1)?)?;
+            }
+            Ok(vec![x])
+        };
+        peak_of(|| {
+            let (y, dy) = wootz::jvp(network, std::slice::from_ref(&x), &[dx.clone()])?;
+            wootz::eval([&y[0], &dy[0]])
+        })
+    };
+    let (few, many) = (peak(8)?, peak(64)?);
+    assert!(many <= few + (1 << 16), "{few} bytes for 8 layers, {many} for 64");
+    Ok(())
+}
+
+/// A multilayer perceptron with wide layers: what a layer computes on the way is much more than
+/// what it hands on.
+fn layer(x: &[Array]) -> Result<Vec<Array>> {
+    let [x, up, down] = x else { unreachable!("three arguments") };
+    let wide = x.matmul(up)?;
+    let wide = &wide * wootz::sigmoid(&wide)?;
+    Ok(vec![x + wide.tanh()?.matmul(down)?])
+}
+
+fn training_step(layers: usize, with_checkpoints: bool) -> Result<u64> {
+    let (up, down) = (weights(layers, &[32, 256])?, weights(layers, &[256, 32])?);
+    let x = Array::zeros(&[512, 32], DType::F32)? + 0.5;
+    x.eval()?;
+    let checkpointed = wootz::checkpoint(layer);
+    let loss = |w: &[Array]| {
+        let mut x = x.clone();
+        for (up, down) in w[..layers].iter().zip(&w[layers..]) {
+            let arguments = [x, up.clone(), down.clone()];
+            let mut outputs =
+                if with_checkpoints { checkpointed(&arguments)? } else { layer(&arguments)? };
+            x = outputs.remove(0);
+        }
+        x.square()?.mean(())
+    };
+    let parameters = [up, down].concat();
+    let step = wootz::value_and_grad(loss);
+    peak_of(|| {
+        let (loss, gradients) = step(&parameters)?;
+        let updated = (parameters.iter().zip(&gradients))
+            .map(|(w, g)| wootz::subtract(w, g * 0.1))
+            .collect::<Result<Vec<_>>>()?;
+        drop(gradients);
+        wootz::eval(updated.iter().chain([&loss]))
+    })
+}
+
+#[test]
+fn checkpoints_make_a_training_step_take_a_quarter_of_the_memory() -> Result<()> {
+    let _turn = take_turn();
+    let (with, without) = (training_step(24, true)?, training_step(24, false)?);
+    println!("{with} bytes with checkpoints, {without} without: {}", with as f64 / without as f64);
+    assert!(4 * with <= without, "{with} bytes with checkpoints, {without} without");
+    Ok(())
+}
+
+#[test]
+fn gradients_are_consumed_while_others_are_still_to_come() -> Result<()> {
+    let _turn = take_turn();
+    // Large weights and few rows: what counts is how many gradients are there at a time.
+    let peak = |layers: usize| {
+        let mut parameters = weights(layers, &[256, 256])?;
+        let x = Array::zeros(&[4, 256], DType::F32)? + 0.5;
+        x.eval()?;
+        let loss = |w: &[Array]| {
+            let mut y = x.clone();
+            for w in w {
+                y = y.matmul(w)?.tanh()?;
+            }
+            y.square()?.mean(())
+        };
+        peak_of(|| {
+            let gradients = wootz::grad(loss)(&parameters)?;
+            let updated = (parameters.iter().zip(&gradients))
+                .map(|(w, g)| wootz::subtract(w, g * 0.1))
+                .collect::<Result<Vec<_>>>()?;
+            // Nobody else holds the old weights: the new ones are written over them.
+            parameters.clear();
+            drop(gradients);
+            wootz::eval(&updated)
+        })
+    };
+    let bytes = 256 * 256 * 4;
+    let many = peak(16)?;
+    assert!(many < 4 * bytes, "{many} bytes for gradients of {bytes}");
+    Ok(())
+}

@@ -22,8 +22,8 @@ const MACHINERY: [&str; 9] = [
 const ALLOWED: [(&str, Option<&[&str]>, &str); 6] = [
     (
         "autograd/",
-        Some(&["add", "ones_like", "zeros_like"]),
-        "cotangents of several users are summed; the first is ones, an unused one zeros",
+        Some(&["add", "broadcast_to", "ones_like", "to_device", "zeros_like"]),
+        "cotangents of several users are summed; the first is ones, an unused one zeros; what a batch shares is spread",
     ),
     ("array/operators.rs", None, "operators forward to ops"),
     ("array/construct.rs", None, "constructors forward to ops"),

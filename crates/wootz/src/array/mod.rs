@@ -223,12 +223,30 @@ impl Array {
 
     /// A new node with the same value that a transform can recognise as its argument.
     pub(crate) fn traced_copy(&self) -> Result<Array> {
+        Ok(self.renamed(true))
+    }
+
+    /// The same value, which no transform that is running looks behind.
+    pub(crate) fn detached(&self) -> Array {
+        self.renamed(false)
+    }
+
+    fn renamed(&self, traced: bool) -> Array {
         let identity = crate::ops::identity_op();
         let work = Work { op: identity, inputs: SmallVec::from_elem(self.clone(), 1) };
-        let outputs = Metas::from_elem(self.meta().clone(), 1);
-        let mut node = Node::pending(self.device().clone(), outputs, work);
-        node.traced = true;
-        Ok(Array { node: Arc::new(node), index: 0 })
+        Array::marked(self.device(), Metas::from_elem(self.meta().clone(), 1), work, traced)
+    }
+
+    /// The output of an operation without inputs that a transform can recognise as its argument.
+    pub(crate) fn traced_source(op: OpRef, device: &Device) -> Result<Array> {
+        let outputs = op.infer(&[])?;
+        Ok(Array::marked(device, outputs, Work { op, inputs: SmallVec::new() }, true))
+    }
+
+    fn marked(device: &Device, outputs: Metas, work: Work, traced: bool) -> Array {
+        let mut node = Node::pending(device.clone(), outputs, work);
+        node.traced = traced;
+        Array { node: Arc::new(node), index: 0 }
     }
 }
 

@@ -1,10 +1,21 @@
-//! Function transforms: gradients by walking the graph that a function built.
+//! Function transforms: they walk the graph that a function built.
 
+mod batch;
+mod custom;
+mod graph;
+mod jvp;
+mod placeholder;
 mod vjp;
+mod vmap;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-pub use vjp::{grad, value_and_grad, vjp};
+pub use batch::Batch;
+pub use custom::{CustomFunction, checkpoint, custom};
+pub use jvp::jvp;
+pub(crate) use jvp::transposed;
+pub use vjp::{grad, value_and_grad, value_and_grad_aux, vjp};
+pub use vmap::{MapAxes, vmap};
 
 /// Transforms that are running. While there are any, evaluated nodes keep the history that a
 /// transform may still walk.

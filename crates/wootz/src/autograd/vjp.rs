@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Trace;
+use super::graph::dependents;
 use crate::array::{Array, Node, Work};
 use crate::error::{Error, Result};
 use crate::ops;
@@ -15,11 +16,11 @@ use crate::ops;
 ///
 /// ```
 /// use wootz::{Array, vjp};
-/// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// let dy = Array::from_slice(&[1.0f32, 10.0], &[2])?;
-/// let (y, dx) = vjp(|x| Ok(vec![x[0].square()?]), &[x], &[dy])?;
-/// assert_eq!(y[0].to_vec::<f32>()?, [1.0, 4.0]);
-/// assert_eq!(dx[0].to_vec::<f32>()?, [2.0, 40.0]);
+/// // outs, vjps = mx.vjp(mx.sin, (mx.array(1.0),), (mx.array(1.0),))
+/// let one = Array::new(1.0f32)?;
+/// let (outputs, gradients) = vjp(|x| Ok(vec![x[0].sin()?]), &[one.clone()], &[one])?;
+/// assert!((outputs[0].item::<f32>()? - 0.841471).abs() < 1e-6);
+/// assert!((gradients[0].item::<f32>()? - 0.540302).abs() < 1e-6);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn vjp(
@@ -30,34 +31,49 @@ pub fn vjp(
     let _trace = Trace::start();
     let arguments = primals.iter().map(Array::traced_copy).collect::<Result<Vec<_>>>()?;
     let outputs = function(&arguments)?;
-    if outputs.len() != cotangents.len() {
+    check_alike("vjp", ("output", &outputs), ("cotangent", cotangents))?;
+    let gradients = gradients_or_zeros(&arguments, &outputs, cotangents)?;
+    Ok((outputs, gradients))
+}
+
+/// Checks that there is one of the second kind for each of the first, of its shape and dtype.
+pub(super) fn check_alike(
+    transform: &'static str,
+    (what, arrays): (&str, &[Array]),
+    (other, others): (&str, &[Array]),
+) -> Result<()> {
+    if arrays.len() != others.len() {
         let reason =
-            format!("{} outputs need as many cotangents, got {}", outputs.len(), cotangents.len());
-        return Err(Error::Transform { transform: "vjp", reason });
+            format!("{} {what}s need as many {other}s, got {}", arrays.len(), others.len());
+        return Err(Error::Transform { transform, reason });
     }
-    for (index, (output, cotangent)) in outputs.iter().zip(cotangents).enumerate() {
-        if output.shape() != cotangent.shape() || output.dtype() != cotangent.dtype() {
+    for (index, (a, b)) in arrays.iter().zip(others).enumerate() {
+        if a.shape() != b.shape() || a.dtype() != b.dtype() {
             let reason = format!(
-                "output {index} has shape {:?} and dtype {}, its cotangent {:?} and {}",
-                output.shape(),
-                output.dtype(),
-                cotangent.shape(),
-                cotangent.dtype()
+                "{what} {index} has shape {:?} and dtype {}, its {other} {:?} and {}",
+                a.shape(),
+                a.dtype(),
+                b.shape(),
+                b.dtype()
             );
-            return Err(Error::Transform { transform: "vjp", reason });
+            return Err(Error::Transform { transform, reason });
         }
     }
-    let gradients = backward(&arguments, &outputs, cotangents)?;
-    Ok((outputs, gradients))
+    Ok(())
 }
 
 /// The function that gives the gradients of `function`, which returns a scalar.
 ///
 /// ```
+/// use std::f32::consts::PI;
 /// use wootz::{Array, grad};
-/// let norm = |x: &[Array]| x[0].square()?.sum(());
-/// let x = Array::from_slice(&[1.0f32, 2.0], &[2])?;
-/// assert_eq!(grad(norm)(&[x])?[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// // dfdx = mx.grad(mx.sin)
+/// let dfdx = grad(|x: &[Array]| x[0].sin());
+/// // dfdx(mx.array(mx.pi))
+/// assert_eq!(dfdx(&[Array::new(PI)?])?[0].item::<f32>()?, -1.0);
+/// // mx.grad(mx.grad(mx.sin))(mx.array(mx.pi / 2))
+/// let d2fdx2 = grad(|x: &[Array]| Ok(dfdx(x)?.remove(0)));
+/// assert_eq!(d2fdx2(&[Array::new(PI / 2.0)?])?[0].item::<f32>()?, -1.0);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn grad<F>(function: F) -> impl Fn(&[Array]) -> Result<Vec<Array>>
@@ -72,33 +88,79 @@ where
 ///
 /// ```
 /// use wootz::{Array, value_and_grad};
-/// let x = Array::from_slice(&[3.0f32], &[])?;
-/// let (value, gradients) = value_and_grad(|x| x[0].square())(&[x])?;
-/// assert_eq!((value.item::<f32>()?, gradients[0].item::<f32>()?), (9.0, 6.0));
+/// let (x, y) = (Array::new([0.5f32, -0.5])?, Array::new([1.5f32, -1.5])?);
+/// // def loss_fn(w, x, y): return mx.mean(mx.square(w * x - y))
+/// let loss_fn = |w: &[Array]| (&w[0] * &x - &y).square()?.mean(());
+/// // loss, dloss_dw = mx.value_and_grad(loss_fn)(mx.array(1.0), x, y)
+/// let (loss, gradients) = value_and_grad(loss_fn)(&[Array::new(1.0f32)?])?;
+/// assert_eq!((loss.item::<f32>()?, gradients[0].item::<f32>()?), (1.0, -1.0));
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn value_and_grad<F>(function: F) -> impl Fn(&[Array]) -> Result<(Array, Vec<Array>)>
 where
     F: Fn(&[Array]) -> Result<Array>,
 {
+    let with_aux = value_and_grad_aux(move |x: &[Array]| Ok((function(x)?, ())));
+    move |primals| with_aux(primals).map(|((value, ()), gradients)| (value, gradients))
+}
+
+/// As [`value_and_grad`], for a function that returns something else beside its scalar: MLX's
+/// `value_and_grad` of a function that returns a tuple. What it returns is not differentiated.
+///
+/// ```
+/// use wootz::{Array, value_and_grad_aux};
+/// let x = Array::new([1.0f32, 2.0])?;
+/// let squares = |x: &[Array]| {
+///     let squares = x[0].square()?;
+///     Ok((squares.sum(())?, squares))
+/// };
+/// let ((loss, squares), gradients) = value_and_grad_aux(squares)(&[x])?;
+/// assert_eq!((loss.item::<f32>()?, squares.to_vec::<f32>()?), (5.0, vec![1.0, 4.0]));
+/// assert_eq!(gradients[0].to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn value_and_grad_aux<F, A>(
+    function: F,
+) -> impl Fn(&[Array]) -> Result<((Array, A), Vec<Array>)>
+where
+    F: Fn(&[Array]) -> Result<(Array, A)>,
+{
     move |primals| {
         let _trace = Trace::start();
         let arguments = primals.iter().map(Array::traced_copy).collect::<Result<Vec<_>>>()?;
-        let value = function(&arguments)?;
+        let (value, aux) = function(&arguments)?;
         if value.size() != 1 {
             let reason =
                 format!("the function must return a scalar, got shape {:?}", value.shape());
             return Err(Error::Transform { transform: "grad", reason });
         }
         let one = ops::ones_like(&value)?;
-        let gradients = backward(&arguments, std::slice::from_ref(&value), &[one])?;
-        Ok((value, gradients))
+        let gradients = gradients_or_zeros(&arguments, std::slice::from_ref(&value), &[one])?;
+        Ok(((value, aux), gradients))
     }
 }
 
-/// Gradients of `arguments`, which the outputs were computed from.
-fn backward(arguments: &[Array], outputs: &[Array], cotangents: &[Array]) -> Result<Vec<Array>> {
-    let order = dependents(arguments, outputs);
+/// Gradients of `arguments`; zeros for those that the outputs do not depend on.
+fn gradients_or_zeros(
+    arguments: &[Array],
+    outputs: &[Array],
+    cotangents: &[Array],
+) -> Result<Vec<Array>> {
+    let gradients = backward(arguments, outputs, cotangents, &[])?;
+    (arguments.iter().zip(gradients))
+        .map(|(argument, gradient)| gradient.map_or_else(|| ops::zeros_like(argument), Ok))
+        .collect()
+}
+
+/// Gradients of `arguments`, which the outputs were computed from; the walk ends at `border`, see
+/// [`dependents`].
+pub(super) fn backward(
+    arguments: &[Array],
+    outputs: &[Array],
+    cotangents: &[Array],
+    border: &[&[Array]],
+) -> Result<Vec<Option<Array>>> {
+    let order = dependents(arguments, outputs, border);
     let mut pending: HashMap<*const Node, SmallVec<[Option<Array>; 1]>> =
         order.iter().map(|node| (Arc::as_ptr(node), SmallVec::new())).collect();
     for (output, cotangent) in outputs.iter().zip(cotangents) {
@@ -121,16 +183,11 @@ fn backward(arguments: &[Array], outputs: &[Array], cotangents: &[Array]) -> Res
             }
         }
     }
-    arguments
-        .iter()
-        .map(|argument| {
-            let cotangents = pending.get_mut(&Arc::as_ptr(&argument.node)).map(std::mem::take);
-            match cotangents.and_then(|mut cotangents| cotangents.pop().flatten()) {
-                Some(gradient) => Ok(gradient),
-                None => ops::zeros_like(argument),
-            }
-        })
-        .collect()
+    let take = |argument: &Array| {
+        let cotangents = pending.get_mut(&Arc::as_ptr(&argument.node))?;
+        std::mem::take(cotangents).pop().flatten()
+    };
+    Ok(arguments.iter().map(take).collect())
 }
 
 /// Asks a node's operation for gradients and checks that they fit.
@@ -166,6 +223,10 @@ fn accumulate(
     array: &Array,
     gradient: Array,
 ) -> Result<()> {
+    // What goes through integers is piecewise constant.
+    if !array.dtype().is_float() {
+        return Ok(());
+    }
     let Some(received) = pending.get_mut(&Arc::as_ptr(&array.node)) else { return Ok(()) };
     let index = array.output_index();
     if received.len() <= index {
@@ -176,48 +237,4 @@ fn accumulate(
         None => gradient,
     });
     Ok(())
-}
-
-/// The nodes between `arguments` and `outputs` that depend on an argument, inputs first.
-fn dependents(arguments: &[Array], outputs: &[Array]) -> Vec<Arc<Node>> {
-    let mut order: Vec<Arc<Node>> = Vec::new();
-    // false while a node's inputs are being visited, then whether it depends on an argument.
-    let mut depends: HashMap<*const Node, bool> = HashMap::new();
-    for argument in arguments {
-        depends.insert(Arc::as_ptr(&argument.node), true);
-        order.push(argument.node.clone());
-    }
-    let mut stack: Vec<(Arc<Node>, usize)> = Vec::new();
-    for output in outputs {
-        stack.push((output.node.clone(), 0));
-        while let Some((node, next)) = stack.last_mut() {
-            let pointer = Arc::as_ptr(node);
-            if !node.traced || (*next == 0 && depends.contains_key(&pointer)) {
-                stack.pop();
-                continue;
-            }
-            depends.entry(pointer).or_insert(false);
-            let index = *next;
-            *next += 1;
-            let input =
-                node.with_work(|work| work.inputs.get(index).map(|i| i.node.clone())).flatten();
-            match input {
-                Some(input) => stack.push((input, 0)),
-                None => {
-                    let any = node.with_work(|work| {
-                        let depends =
-                            |input: &Array| depends.get(&Arc::as_ptr(&input.node)) == Some(&true);
-                        work.inputs.iter().any(depends)
-                    });
-                    if let Some((node, _)) = stack.pop()
-                        && any == Some(true)
-                    {
-                        depends.insert(pointer, true);
-                        order.push(node);
-                    }
-                }
-            }
-        }
-    }
-    order
 }

@@ -25,6 +25,16 @@ pub(crate) enum Task {
     Fused { members: Vec<usize>, program: Program, inputs: SmallVec<[InputRef; 4]> },
 }
 
+impl Task {
+    /// The place of the node whose outputs the task computes.
+    pub(crate) fn place(&self) -> usize {
+        match self {
+            Task::Node(place) => *place,
+            Task::Fused { members, .. } => members[0],
+        }
+    }
+}
+
 /// Input `input` of the node at place `member`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputRef {

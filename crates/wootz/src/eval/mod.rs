@@ -5,6 +5,7 @@ mod fusion;
 mod order;
 mod program;
 mod run;
+mod schedule;
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -72,8 +73,8 @@ fn submit(arrays: &[&Array]) -> Result<()> {
     }
     evaluation.epoch = evaluation.epoch.wrapping_add(1).max(1);
     let graph = order::Graph::collect(evaluation.epoch, arrays);
-    let steps = fusion::plan(&graph);
-    run::run(&evaluation, graph, steps)
+    let tasks = schedule::schedule(&graph, fusion::plan(&graph));
+    run::run(&evaluation, graph, tasks)
 }
 
 /// The thread that evaluates CPU arrays for [`async_eval`].

@@ -55,8 +55,9 @@ impl Runner<'_, '_> {
     fn run_node(&mut self, node: &Arc<Node>) -> Result<()> {
         let Some(work) = node.work() else { return Ok(()) };
         if work.op.is_view() {
-            if let Some(buffer) = work.inputs[0].buffer() {
-                node.set_buffers(Buffers::from_elem(buffer.clone(), node.outputs.len()));
+            let buffer = |output| work.inputs[work.op.viewed(output)].buffer().cloned();
+            if let Some(buffers) = (0..node.outputs.len()).map(buffer).collect() {
+                node.set_buffers(buffers);
             }
             drop(work);
             forget(node);

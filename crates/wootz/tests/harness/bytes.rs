@@ -163,7 +163,7 @@ impl Op for Hoard {
 #[test]
 fn wide_copies_are_noticed() {
     type Call = fn(&[Array]) -> wootz::Result<Vec<Array>>;
-    let Some(devices) = crate::gpu_devices() else { return };
+    let Some(devices) = super::gpu::devices() else { return };
     let failures = |call: Call| {
         let case = wootz::op::Case::new("", &[&[64, 64]], call);
         let subject = Subject { op: "test", case, reference: None, any_size: false };

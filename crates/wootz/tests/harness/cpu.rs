@@ -6,6 +6,7 @@ use wootz::{DType, Device};
 use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare, compare_specials};
+use super::transforms;
 use super::{
     Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded,
     like_doubles, magnitudes, place, run, same_bits, widen,
@@ -20,7 +21,10 @@ pub(crate) fn check(subject: &Subject) -> Log {
     }
     if dtypes.iter().any(|dtype| dtype.is_float()) {
         gradients::check_doubles(subject, &mut log);
+    } else {
+        log.note_gradients("—");
     }
+    transforms::check_vmap(subject, &mut log);
     if subject.any_size {
         sizes(subject, &mut log);
     }

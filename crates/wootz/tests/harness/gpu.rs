@@ -41,6 +41,18 @@ impl Devices {
     }
 }
 
+/// The GPU part's devices. Without a GPU it is left out, which is a failure in CI.
+pub(crate) fn devices() -> Option<Devices> {
+    match Devices::open() {
+        Ok(devices) => Some(devices),
+        Err(reason) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: GPU cases: {reason}");
+            None
+        }
+        Err(reason) => panic!("no GPU in CI: {reason}"),
+    }
+}
+
 /// Where an operation's work was done; of several cases the last of these counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Work {

@@ -6,7 +6,8 @@ use wootz::{Array, DType, Device, Error, Result};
 
 use super::data::{Host, Random};
 use super::layouts::Layout;
-use super::tolerance::{Against, compare};
+use super::tolerance::{Against, compare, rounding};
+use super::transforms::{refuses, tangents};
 use super::{Log, Subject, draw, guarded, place, run, widen};
 
 /// The steps of central differences. The smaller one is for functions with kinks, which the larger
@@ -14,12 +15,12 @@ use super::{Log, Subject, draw, guarded, place, run, widen};
 const STEPS: [f64; 2] = [1e-5, 1e-7];
 
 /// Whether an argument of the case is differentiated.
-fn is_variable(host: &Host) -> bool {
+pub(crate) fn is_variable(host: &Host) -> bool {
     host.dtype.is_float() && host.size() > 0
 }
 
 /// Calls the case as a function of its float arguments, keeping its float outputs.
-fn function<'a>(
+pub(crate) fn function<'a>(
     case: &'a Case,
     inputs: &'a [Array],
     variable: &'a [usize],
@@ -71,7 +72,7 @@ fn gradient_arrays(
 
 /// Random cotangents that `dtype` can hold, one list for each float output. What is infinite, as
 /// a scan that starts with nothing, takes no part: its cotangent is 0.
-fn cotangents(outputs: &[Host], dtype: DType, random: &mut Random) -> Vec<Vec<f64>> {
+pub(crate) fn cotangents(outputs: &[Host], dtype: DType, random: &mut Random) -> Vec<Vec<f64>> {
     (outputs.iter().filter(|output| output.dtype.is_float()))
         .map(|output| {
             let size = output.size();
@@ -92,6 +93,7 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
     let (case, cpu) = (&subject.case, Device::cpu());
     let hosts = widen(case, &draw(subject, DType::F64));
     if !hosts.iter().any(is_variable) {
+        log.note_gradients("—");
         return;
     }
     let mut random = Random::new(&format!("gradient/{}/{}", subject.op, case.label));
@@ -103,6 +105,9 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
         }
     };
     let cotangents = cotangents(&outputs, DType::F64, &mut random);
+    let direction: Vec<Vec<f64>> = (hosts.iter().filter(|host| is_variable(host)))
+        .map(|host| random.signed(host.size()))
+        .collect();
     if case.gradient == Gradient::None {
         let outcome = gradient_arrays(case, &hosts, &cotangents, &cpu);
         let outcome = match outcome {
@@ -112,6 +117,8 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
             Ok(_) => Err("expected \"not differentiable\", got gradients".into()),
         };
         log.check("gradient", outcome);
+        log.check("forward mode", refuses(tangents(case, &hosts, &direction)));
+        log.note_gradients("none");
         return;
     }
     let first = match gradients(case, &hosts, &cotangents, &cpu) {
@@ -122,30 +129,48 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
         }
     };
     let first: Vec<Vec<f64>> = first.iter().map(Host::to_f64).collect();
+    let along = match guarded(|| tangents(case, &hosts, &direction)) {
+        Ok(along) => along,
+        Err(message) => {
+            log.check("forward mode in float64", Err(message));
+            return;
+        }
+    };
     if case.gradient == Gradient::Zero {
-        let zero = first.iter().flatten().all(|&value| value == 0.0);
-        let outcome = if zero { Ok(()) } else { Err("the gradient is not zero".into()) };
-        log.check("gradient in float64", outcome);
+        for (what, values) in [("gradient", &first), ("forward mode", &along)] {
+            let zero = values.iter().flatten().all(|&value| value == 0.0);
+            let outcome = if zero { Ok(()) } else { Err("it is not zero".into()) };
+            log.check(&format!("{what} in float64"), outcome);
+        }
+        log.check("second-order gradient", second_order(case, &hosts, &cotangents, &mut random));
+        log.note_gradients("zero");
         return;
     }
-    if outputs.iter().any(|output| output.dtype.is_float() && output.dtype != DType::F64) {
-        // A result that is rounded is a staircase: differences tell nothing.
-        return;
-    }
-    let direction: Vec<Vec<f64>> = (hosts.iter().filter(|host| is_variable(host)))
-        .map(|host| random.signed(host.size()))
-        .collect();
+    let (slope, forward) = (inner(&first, &direction), inner(&along, &cotangents));
     let value_at = |step: f64| -> Result<f64, String> {
         let outputs = run(case, &shifted(&hosts, &direction, step), Layout::Contiguous, &cpu)?;
         let floats = outputs.iter().filter(|output| output.dtype.is_float());
         Ok(inner(&floats.map(Host::to_f64).collect::<Vec<_>>(), &cotangents))
     };
     let scale = magnitude(&first, &direction);
-    let outcome = agrees(inner(&first, &direction), value_at, scale, 1e-6);
-    if !log.check("gradient in float64 against finite differences", outcome) {
-        return;
+    let floats = || outputs.iter().map(|output| output.dtype).filter(|dtype| dtype.is_float());
+    let precision = floats().map(rounding).fold(0.0, f64::max);
+    let outcome = match (slope - forward).abs() / scale {
+        error if error <= 100.0 * precision => Ok(()),
+        error => Err(format!("{forward:e}, the gradient says {slope:e}: error {error:.2e}")),
+    };
+    log.check("forward mode in float64 against the gradient", outcome);
+    // A result that is rounded is a staircase: differences tell nothing.
+    if floats().all(|dtype| dtype == DType::F64) {
+        let outcome = agrees(slope, value_at, scale, 1e-6);
+        let forward = agrees(forward, value_at, scale, 1e-6);
+        log.check("forward mode in float64 against finite differences", forward);
+        if !log.check("gradient in float64 against finite differences", outcome) {
+            return;
+        }
     }
     log.check("second-order gradient", second_order(case, &hosts, &cotangents, &mut random));
+    log.note_gradients("yes");
 }
 
 /// The gradient of `gradient · direction`, in another direction.

@@ -453,7 +453,7 @@ fn build(cache: &Cache, plan: &mut Plan<'_>, column: Column) -> (Kernels, Vec<Lo
     let logs = refused
         .into_iter()
         .map(|(name, message)| {
-            let mut log = Log { op: "metal-sim", case: name, checks: 0, failures: Vec::new() };
+            let mut log = Log::of("metal-sim", name);
             log.check(column.name, Err(message));
             log
         })

@@ -15,6 +15,7 @@ pub(crate) mod reference;
 #[cfg(feature = "gpu")]
 pub(crate) mod report;
 pub(crate) mod tolerance;
+pub(crate) mod transforms;
 pub(crate) mod watchdog;
 #[cfg(feature = "gpu")]
 pub(crate) mod wgsl;
@@ -23,6 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use data::{Host, Random};
 use layouts::Layout;
+use transforms::Transform;
 use wootz::op::{Case, CaseInput, Entry, Tolerance};
 use wootz::{Array, DType, Device};
 
@@ -65,12 +67,29 @@ pub(crate) struct Log {
     pub(crate) case: String,
     pub(crate) checks: usize,
     pub(crate) failures: Vec<Failure>,
+    /// What transforms were found to do.
+    pub(crate) transforms: Vec<(Transform, &'static str)>,
 }
 
 impl Log {
     pub(crate) fn new(subject: &Subject) -> Log {
-        let case = subject.case.label.clone();
-        Log { op: subject.op, case, checks: 0, failures: Vec::new() }
+        Log::of(subject.op, subject.case.label.clone())
+    }
+
+    pub(crate) fn of(op: &'static str, case: String) -> Log {
+        Log { op, case, checks: 0, failures: Vec::new(), transforms: Vec::new() }
+    }
+
+    /// Notes what a transform does, for the table.
+    pub(crate) fn note(&mut self, transform: Transform, what: &'static str) {
+        self.transforms.push((transform, what));
+    }
+
+    /// Notes the same for all that differentiate.
+    pub(crate) fn note_gradients(&mut self, what: &'static str) {
+        for transform in [Transform::Vjp, Transform::Jvp, Transform::SecondOrder] {
+            self.note(transform, what);
+        }
     }
 
     /// Notes one check's outcome.

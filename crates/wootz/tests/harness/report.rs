@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use wootz::DType;
-use wootz::op::{Gradient, Tolerance};
+use wootz::op::Tolerance;
 
 use super::gpu::Work;
+use super::transforms::Transform;
 use super::{Failure, Log, Subject};
 
 /// Operations that must run as one kernel operation on a GPU, whatever their arguments.
@@ -50,9 +51,21 @@ struct Row {
     composed: BTreeSet<String>,
     /// Those that may, with the reasons.
     prepared: BTreeSet<(String, &'static str)>,
-    gradient: BTreeSet<&'static str>,
+    transforms: BTreeSet<(Transform, &'static str)>,
     reference: bool,
     exceptions: BTreeSet<String>,
+}
+
+impl Row {
+    /// What a transform was found to do; a case without floats says nothing beside one with.
+    fn of(&self, transform: Transform) -> String {
+        let found = self.transforms.iter().filter(|(of, _)| *of == transform);
+        let mut words: Vec<&str> = found.map(|(_, what)| *what).collect();
+        if words.len() > 1 {
+            words.retain(|word| *word != "—");
+        }
+        words.join(", ")
+    }
 }
 
 /// Everything that ran.
@@ -69,12 +82,6 @@ impl Report {
         row.cases += 1;
         row.dtypes.extend(case.dtypes);
         row.reference |= subject.reference.is_some();
-        row.gradient.insert(match case.gradient {
-            _ if !case.dtypes.iter().any(|dtype| dtype.is_float()) => "",
-            Gradient::Checked => "yes",
-            Gradient::Zero => "zero",
-            Gradient::None => "none",
-        });
         if let Tolerance::Because(factor, reason) = case.tolerance {
             row.exceptions.insert(format!("×{factor}: {reason}"));
         }
@@ -83,6 +90,7 @@ impl Report {
     pub(crate) fn add(&mut self, log: Log, work: Option<Work>) {
         let row = self.rows.entry(log.op).or_default();
         row.checks += log.checks;
+        row.transforms.extend(log.transforms);
         let prepared = |(op, cases, _): &&(&str, &[&str], &str)| {
             *op == log.op && cases.contains(&&log.case[..])
         };
@@ -127,6 +135,20 @@ impl Report {
         KERNELS.iter().filter_map(failure).chain(PREPARED.iter().filter_map(stale)).collect()
     }
 
+    /// Operations of which it is not known what a transform does.
+    pub(crate) fn untransformed(&self) -> Vec<Failure> {
+        let unknown = |(op, row): (&&'static str, &Row)| {
+            let missing = Transform::ALL.into_iter().filter(|t| row.of(*t).is_empty());
+            let failure = |transform| Failure {
+                op: *op,
+                place: format!("{transform:?}"),
+                message: "was not checked for any case".into(),
+            };
+            missing.map(failure).collect::<Vec<_>>()
+        };
+        self.rows.iter().flat_map(unknown).collect()
+    }
+
     /// The table.
     pub(crate) fn table(&self) -> String {
         let mut text = String::from(
@@ -136,11 +158,15 @@ impl Report {
              `composed`, several ran one after the other; `view`, no element moves; `host`, bytes\n  \
              went through the host. Counted by the device; of several cases the worst counts, but for\n  \
              those listed below that take another operation first.\n\
-             - Gradient: `yes`, checked in float64 against finite differences and in every float\n  \
-             dtype on both devices; `zero`, piecewise constant; `none`, asking is an error.\n\
+             - vjp: `yes`, checked in float64 against finite differences and in every float dtype on\n  \
+             both devices; `zero`, piecewise constant; `none`, asking is an error; `—`, no float\n  \
+             argument. jvp: as vjp, and checked to be its transpose. Second order: the gradient of the\n  \
+             gradient against finite differences.\n\
+             - vmap: `yes`, a batch, and its gradients, compared with a loop, along the first and the last\n  \
+             axis and with each argument alone a batch; `—`, no argument.\n\
              - Reference: compared with naive loops in float64 that share no code with the kernels.\n\n\
-             | Operation | GPU | Dtypes | Gradient | Reference | Cases | Checks |\n\
-             |---|---|---|---|---|---|---|\n",
+             | Operation | GPU | Dtypes | vjp | jvp | vmap | Second order | Reference | Cases | Checks |\n\
+             |---|---|---|---|---|---|---|---|---|---|\n",
         );
         for (name, row) in &self.rows {
             let work = match row.work {
@@ -150,13 +176,10 @@ impl Report {
                 Some(Work::Host) => "host",
                 None => "—",
             };
-            let gradient: Vec<&str> =
-                row.gradient.iter().copied().filter(|text| !text.is_empty()).collect();
-            let gradient =
-                if gradient.is_empty() { "—".to_string() } else { gradient.join(", ") };
+            let transforms = Transform::ALL.map(|transform| row.of(transform)).join(" | ");
             let _ = writeln!(
                 text,
-                "| {name} | {work} | {} | {gradient} | {} | {} | {} |",
+                "| {name} | {work} | {} | {transforms} | {} | {} | {} |",
                 dtypes(&row.dtypes),
                 if row.reference { "yes" } else { "—" },
                 row.cases,

@@ -8,7 +8,9 @@ use crate::device::Device;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Case, Elementwise, Entry, Gradient, Metas, Op, OpRef, Tolerance, expect_inputs};
+use crate::op::{
+    Batch, Case, Elementwise, Entry, Gradient, Metas, Op, OpRef, Tolerance, expect_inputs,
+};
 
 /// Cases of the conversions.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -340,6 +342,10 @@ impl Op for Identity {
         let gradient = cotangents[0].as_ref().map(|g| sum_to_shape(g, inputs[0].shape()));
         Ok(vec![gradient.transpose()?])
     }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.again(batch.inputs)
+    }
 }
 
 /// The same value, a constant for gradients.
@@ -370,6 +376,10 @@ impl Op for StopGradient {
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
         Ok(vec![None])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.again(batch.inputs)
     }
 }
 

@@ -16,8 +16,8 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
 use crate::op::{
-    Case, EVERY, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_dtype,
-    expect_inputs, expect_shape,
+    Batch, Case, EVERY, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous,
+    expect_dtype, expect_inputs, expect_shape,
 };
 use crate::ops::{astype, equal, multiply, reshape, zeros_like};
 
@@ -208,6 +208,11 @@ struct PutAlongAxis {
     axis: i64,
 }
 
+/// An axis of the elements of a batch, which is the first.
+fn behind_batch(axis: i64) -> i64 {
+    if axis < 0 { axis } else { axis + 1 }
+}
+
 /// Lengths around an axis: `[outer, along, inner]`.
 #[derive(Clone, Copy)]
 struct Sides {
@@ -377,6 +382,11 @@ impl Op for TakeAlongAxis {
         let dx = take_along_axis_backward(&inputs[1], gradient, self.axis, length)?;
         Ok(vec![Some(dx), None])
     }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let inputs = batch.spread_all()?;
+        Ok(vec![take_along_axis(&inputs[0], &inputs[1], Some(behind_batch(self.axis)))?])
+    }
 }
 
 /// Indices along the axis above which a GPU thread reads them for a block of elements instead of
@@ -492,6 +502,11 @@ impl Op for TakeAlongAxisBackward {
         let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
         Ok(vec![None, Some(take_along_axis(gradient, &inputs[0], Some(self.axis))?)])
     }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let op = TakeAlongAxisBackward { axis: behind_batch(self.axis), ..*self };
+        batch.apply(op, &batch.dense()?)
+    }
 }
 
 impl Op for PutAlongAxis {
@@ -593,6 +608,10 @@ impl Op for PutAlongAxis {
         let passed = take_along_axis(gradient, indices, axis)?;
         let dv = multiply(&passed, &astype(&stayed, passed.dtype())?)?;
         Ok(vec![Some(dx), None, Some(dv)])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.apply(PutAlongAxis { axis: behind_batch(self.axis) }, &batch.dense()?)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
-use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous};
+use crate::op::{Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous};
 use crate::ops::{add, astype, broadcast_to, reshape, zeros_like};
 
 /// Cases of the reading operations.
@@ -316,6 +316,21 @@ impl Window {
         Window { sizes, kept, before }
     }
 
+    /// The window of a whole batch of arrays, all picked from at the same places.
+    pub(super) fn with_batch(&self, size: usize) -> Window {
+        let Window { mut sizes, mut kept, before } = self.in_batch();
+        (sizes[0], kept) = (size, std::iter::once(0).chain(kept).collect());
+        Window { sizes, kept, before: before + 1 }
+    }
+
+    /// The window of one of a batch of arrays.
+    pub(super) fn in_batch(&self) -> Window {
+        let mut sizes = self.sizes.clone();
+        sizes.insert(0, 1);
+        let kept = self.kept.iter().map(|axis| axis + 1).collect();
+        Window { sizes, kept, before: self.before }
+    }
+
     /// The shape of the collected windows.
     pub(super) fn gathered(&self, offsets: &[usize]) -> Shape {
         let size = |axis: &usize| self.sizes[*axis];
@@ -438,6 +453,21 @@ impl Op for Gather {
         let dx = scatter::apply(self.op, &zeros, &picks, gradient, window, Reduce::Add)?;
         gradients[0] = Some(astype(&dx, dtype)?);
         Ok(gradients)
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let x = &batch.inputs[0];
+        if !batch.batched[1..].contains(&true) {
+            let picks = Picks::again(&batch.inputs[1..], &self.rules);
+            return Ok(vec![apply(self.op, x, &picks, self.window.with_batch(batch.size))?]);
+        }
+        let (elements, window) = match batch.batched[0] {
+            true => (Some(batch.shape(0).iter().product()), self.window.in_batch()),
+            false => (None, self.window.clone()),
+        };
+        let picks = Picks::of_batch(batch, 1, &self.rules, elements)?;
+        let gathered = apply(self.op, x, &picks, window)?;
+        Ok(vec![crate::ops::moveaxis(&gathered, self.window.before as i64, 0)?])
     }
 }
 

@@ -9,7 +9,7 @@ use crate::cpu::{CpuCall, Strided, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
-use crate::op::{Metas, Op, expect_inputs, expect_shape};
+use crate::op::{Batch, Metas, Op, expect_inputs, expect_shape};
 
 /// Calls a macro with the Rust type of an index dtype.
 macro_rules! by_index {
@@ -104,6 +104,31 @@ impl Picks {
     /// What an operation with these inputs and rules picks.
     pub(super) fn again(inputs: &[Array], rules: &Rules) -> Picks {
         Picks { arrays: inputs.into(), rules: rules.clone() }
+    }
+
+    /// What an operation picks for a batch whose indices are its inputs from `first` on. Given the
+    /// number of elements of each array picked from, a batch of them as well: element `i` of the
+    /// batch picks from array `i`.
+    pub(super) fn of_batch(
+        batch: &Batch<'_>,
+        first: usize,
+        rules: &Rules,
+        elements: Option<usize>,
+    ) -> Result<Picks> {
+        let mut picks = Picks::default();
+        picks.rules.shape = [&[batch.size], rules.shape()].concat().into();
+        for (input, rule) in (first..batch.inputs.len()).zip(&rules.axes) {
+            picks.arrays.push(batch.spread(input)?);
+            picks.rules.axes.push(*rule);
+        }
+        if let Some(stride) = elements {
+            let numbers: Vec<u32> = (0..batch.size as u32).collect();
+            let shape = [&[batch.size], &vec![1; rules.shape().len()][..]].concat();
+            let device = batch.inputs[0].device();
+            picks.arrays.push(Array::from_slice_on(&numbers, &shape, device)?);
+            picks.rules.axes.push(Rule { length: batch.size, stride, wrap: true });
+        }
+        Ok(picks)
     }
 
     /// The inputs of an operation that picks, all of the common shape.
@@ -329,6 +354,11 @@ impl Op for Places {
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
         Ok(vec![None])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let picks = Picks::of_batch(batch, 0, &self.rules, None)?;
+        batch.apply(Places { op: self.op, rules: picks.rules.clone() }, &picks.inputs()?)
     }
 }
 

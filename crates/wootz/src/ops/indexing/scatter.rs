@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
 use crate::op::{
-    Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_shape,
+    Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_shape,
 };
 use crate::ops::{astype, divide, equal, multiply, reshape, zeros_like};
 
@@ -342,6 +342,23 @@ impl Op for Scatter {
         };
         (gradients[0], gradients[1]) = (Some(dx), Some(du));
         Ok(gradients)
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let (x, updates) = (batch.spread(0)?, batch.spread(1)?);
+        let (picks, updates, window) = match batch.batched[2..].contains(&true) {
+            false => {
+                let picks = Picks::again(&batch.inputs[2..], &self.rules);
+                (picks, updates, self.window.with_batch(batch.size))
+            }
+            true => {
+                let elements = batch.shape(0).iter().product();
+                let picks = Picks::of_batch(batch, 2, &self.rules, Some(elements))?;
+                let before = self.window.axes_before() as i64;
+                (picks, crate::ops::moveaxis(&updates, 0, before)?, self.window.in_batch())
+            }
+        };
+        Ok(vec![apply(self.op, &x, &picks, &updates, window, self.reduce)?])
     }
 }
 

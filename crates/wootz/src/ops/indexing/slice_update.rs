@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
 use crate::op::{
-    Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_inputs,
-    expect_shape,
+    Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype,
+    expect_inputs, expect_shape,
 };
 use crate::ops::{astype, broadcast_to, slice, zeros_like};
 
@@ -223,6 +223,13 @@ impl Op for SliceUpdate {
         let Some(gradient) = &cotangents[0] else { return Ok(vec![None, None]) };
         let hidden = update_ranges(gradient, &zeros_like(&inputs[1])?, self.ranges.clone())?;
         Ok(vec![Some(hidden), Some(slice_ranges(gradient, &self.ranges)?)])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let whole = IndexRange { start: 0, count: batch.size, step: 1 };
+        let inputs = batch.spread_all()?;
+        let ranges = [&[whole], &self.ranges[..]].concat();
+        Ok(vec![update_ranges(&inputs[0], &inputs[1], ranges)?])
     }
 }
 

@@ -15,7 +15,9 @@ use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Case, Entry, Metas, Op, Tolerance, argument_name, expect_dtype, expect_float};
+use crate::op::{
+    Batch, Case, Entry, Metas, Op, Tolerance, argument_name, expect_dtype, expect_float,
+};
 use crate::ops::elementwise::sum_to_shape;
 use crate::ops::{add, astype, broadcast_to, expand_dims, multiply, reshape, transpose_axes};
 
@@ -347,6 +349,11 @@ impl Op for Matmul {
         let [da, db] = gradients(gradient, &inputs[0], &inputs[1])?;
         Ok(vec![Some(da), Some(db)])
     }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let inputs = batch.aligned()?;
+        Ok(vec![matmul(&inputs[0], &inputs[1])?])
+    }
 }
 
 /// `alpha · (a @ b) + beta · c` for matrices as [`Matmul`] takes them and `c`, which comes first,
@@ -402,6 +409,15 @@ impl Op for Addmm {
             Ok(vec![add(product, scaled(&inputs[0], self.beta)?)?])
         };
         Some(sum())
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        if batch.batched == [true, false, false] {
+            // A product that all share is not broadcast to what is added.
+            return batch.composed(self.name(), |inputs| self.composed(inputs));
+        }
+        let inputs = batch.aligned()?;
+        Ok(vec![addmm(&inputs[0], &inputs[1], &inputs[2], self.alpha, self.beta)?])
     }
 }
 

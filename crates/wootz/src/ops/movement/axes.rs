@@ -6,7 +6,7 @@ use super::{concatenate, moving_case, slice_axis};
 use crate::array::{Array, Meta, Shape, broadcast_shapes, normalize_axis};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
-use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance, expect_inputs};
+use crate::op::{Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_inputs};
 use crate::ops::{Axes, broadcast_to, reshape, transpose_axes, zeros_like};
 
 /// Cases of axes.
@@ -430,6 +430,10 @@ impl Op for Split {
             .map(|(output, gradient)| gradient.clone().map_or_else(|| zeros_like(output), Ok))
             .collect::<Result<Vec<Array>>>()?;
         Ok(vec![Some(concatenate(&parts, self.axis)?)])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.apply(Split { axis: self.axis + 1, cuts: self.cuts.clone() }, batch.inputs)
     }
 }
 

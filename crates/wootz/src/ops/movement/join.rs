@@ -13,7 +13,7 @@ use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance};
+use crate::op::{Batch, Case, EVERY, Entry, Metas, Op, Tolerance};
 use crate::ops::{Axes, astype, broadcast_to, reshape};
 
 /// Cases of joining.
@@ -353,6 +353,10 @@ impl Op for Concatenate {
             part.map(Some)
         });
         parts.collect()
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        Ok(vec![concatenate(&batch.spread_all()?, self.axis + 1)?])
     }
 }
 

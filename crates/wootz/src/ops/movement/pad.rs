@@ -4,18 +4,20 @@ use smallvec::SmallVec;
 
 use super::copying::{CHUNK, Reader, few_axes, slot};
 use super::{concatenate, moving_case, slice_axis};
-use crate::array::{Arg, Array, Meta, Scalar, Shape};
+use crate::array::{Arg, Array, DType, Meta, Scalar, Shape};
 use crate::cpu::tile::with_width;
 use crate::cpu::{CpuCall, threads, tile};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Case, EVERY, Elementwise, Entry, Metas, Op, Tolerance, expect_dtype, expect_inputs,
+    Batch, Case, EVERY, Elementwise, Entry, Metas, Op, Tolerance, expect_dtype, expect_inputs,
     expect_shape,
 };
 use crate::ops::elementwise::sum_to_shape;
-use crate::ops::{astype, broadcast_to, constant, multiply, ones_like, slice, zeros_like};
+use crate::ops::{
+    astype, broadcast_to, constant, multiply, ones_like, reshape, slice, where_, zeros_like,
+};
 
 /// Cases of padding.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -280,7 +282,6 @@ impl Op for Pad {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        use crate::array::DType;
         use crate::gpu::{Bind, Kernel, grid, packed};
         let (input, output) = (call.meta(0), call.output_meta(0));
         let size = output.dtype.size();
@@ -337,6 +338,22 @@ impl Op for Pad {
         let border = Array::apply(self.clone(), &[&zeros_like(x)?, &ones_like(value)?])?;
         let dvalue = sum_to_shape(&multiply(gradient, border)?, &[])?;
         Ok(vec![Some(dx), Some(dvalue)])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let widths: Vec<(usize, usize)> =
+            std::iter::once((0, 0)).chain(self.widths.iter().copied()).collect();
+        let x = batch.spread(0)?;
+        let Some(value) = batch.inputs.get(1) else {
+            return Ok(vec![pad_constant(&x, &widths, &x, self.fill)?]);
+        };
+        if !batch.batched[1] {
+            return Ok(vec![pad_constant(&x, &widths, value, None)?]);
+        }
+        // A value of its own for each: it shows where a padded array of ones has its border.
+        let inside = pad_zeros(&ones_like(&slice_axis(&x, 0, 0, 1, 1)?)?, &widths)?;
+        let value = reshape(value, &[&[batch.size], &vec![1; self.widths.len()][..]].concat())?;
+        Ok(vec![where_(&astype(&inside, DType::Bool)?, pad_zeros(&x, &widths)?, &value)?])
     }
 }
 

@@ -7,7 +7,7 @@ use super::{flatten, moveaxis, moving_case, pad_zeros, slice_axis};
 use crate::array::{Array, DType, Layout, Meta, Shape, Strides, normalize_axis};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
-use crate::op::{Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, expect_inputs};
+use crate::op::{Batch, Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, expect_inputs};
 use crate::ops::{Axes, astype, copy, expand_dims, reshape, take_along_axis_backward};
 
 /// Cases of strided views.
@@ -271,6 +271,28 @@ impl Op for View {
                 return Err(Error::NotDifferentiable { op: self.name(), reason });
             }
         })])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let x = &batch.inputs[0];
+        Ok(vec![match &self.0 {
+            Kind::Flip(axes) => {
+                let axes = axes.iter().map(|axis| axis + 1).collect();
+                Array::apply(View(Kind::Flip(axes)), &[x])?
+            }
+            &Kind::Diagonal { offset, rows, columns } => {
+                let kind = Kind::Diagonal { offset, rows: rows + 1, columns: columns + 1 };
+                Array::apply(View(kind), &[x])?
+            }
+            Kind::AsStrided(Layout { shape, strides, offset }) => {
+                let mut view =
+                    Layout { shape: shape.clone(), strides: strides.clone(), offset: *offset };
+                view.shape.insert(0, batch.size);
+                view.strides.insert(0, batch.shape(0).iter().product::<usize>() as isize);
+                Array::apply(View(Kind::AsStrided(view)), &[&x.contiguous()?])?
+            }
+            Kind::Bits(dtype) => view(x, *dtype)?,
+        }])
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::array::{Array, Layout, Meta, Shape, broadcast_shapes, checked_size, normalize_axis};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
-use crate::op::{Case, EVERY, Entry, Metas, Op, Tolerance, expect_inputs};
+use crate::op::{Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_inputs};
 use crate::ops::elementwise::sum_to_shape;
 
 /// Cases of the views.
@@ -264,6 +264,26 @@ impl Op for View {
             Kind::Broadcast(_) => sum_to_shape(gradient, x.shape())?,
             Kind::Slice(ranges) => slice_gradient(gradient, x, ranges)?,
         })])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let x = &batch.inputs[0];
+        Ok(vec![match &self.0 {
+            Kind::Transpose(axes) => {
+                let behind = axes.iter().map(|&axis| axis as i64 + 1);
+                transpose_axes(x, &std::iter::once(0).chain(behind).collect::<Vec<_>>())?
+            }
+            Kind::Reshape(shape) => reshape(x, &[&[batch.size], &shape[..]].concat())?,
+            Kind::Broadcast(shape) => {
+                let missing = vec![1; shape.len() - batch.shape(0).len()];
+                let x = reshape(x, &[&[batch.size], &missing[..], batch.shape(0)].concat())?;
+                broadcast_to(&x, &[&[batch.size], &shape[..]].concat())?
+            }
+            Kind::Slice(ranges) => {
+                let whole = Range { start: 0, count: batch.size, step: 1 };
+                Array::apply(View(Kind::Slice([&[whole], &ranges[..]].concat())), &[x])?
+            }
+        }])
     }
 }
 

@@ -11,7 +11,8 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Case, Entry, Gradient, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_inputs,
+    Batch, Case, Entry, Gradient, Metas, Op, Tolerance, expect_contiguous, expect_dtype,
+    expect_inputs,
 };
 
 /// Cases.
@@ -87,5 +88,9 @@ impl Op for RandomBits {
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
         Ok(vec![None])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.again(&batch.dense()?)
     }
 }

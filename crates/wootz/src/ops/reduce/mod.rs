@@ -21,7 +21,7 @@ use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Metas, Op, expect_inputs};
+use crate::op::{Batch, Metas, Op, expect_inputs};
 use crate::ops::{astype, broadcast_to, divide, equal, multiply, reshape, softmax};
 
 /// Axes to reduce: all of them (`()`), one, or several; negative axes count from the end.
@@ -503,5 +503,22 @@ impl Op for Reduce {
         let kept = reduced_shape(x.shape(), &self.axes, true);
         let (y, gradient) = (reshape(&outputs[0], &kept)?, reshape(gradient, &kept)?);
         Ok(vec![Some(astype(&vjp(x, &y, &gradient, self)?, x.dtype())?)])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let x = &batch.inputs[0];
+        let shape = batch.shape(0);
+        if self.row.output == Output::Index && self.axes.len() != 1 {
+            // Places in a flattened element.
+            let flat = reshape(x, &[batch.size, shape.iter().product()])?;
+            let places = Array::apply(Reduce::new(self.row, vec![1], false), &[&flat])?;
+            let kept = reduced_shape(shape, &self.axes, self.keepdims);
+            return Ok(vec![reshape(&places, &[&[batch.size], &kept[..]].concat())?]);
+        }
+        let axes: Vec<usize> = self.axes.iter().map(|axis| axis + 1).collect();
+        if self.row.name == LOGSUMEXP.name {
+            return Ok(vec![logsumexp(x, &axes[..], self.keepdims)?]);
+        }
+        batch.apply(Reduce { axes, ..*self }, batch.inputs)
     }
 }

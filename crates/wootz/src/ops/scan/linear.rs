@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_inputs, expect_shape,
+    Batch, Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_inputs, expect_shape,
 };
 use crate::ops::multiply;
 
@@ -172,6 +172,10 @@ impl Op for Linear {
                 vec![None, None, Some(to_v)]
             }
         })
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.apply(Linear { axis: self.axis + 1, ..*self }, &batch.dense()?)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{Metas, Op, expect_contiguous, expect_inputs};
+use crate::op::{Batch, Metas, Op, expect_contiguous, expect_inputs};
 use crate::ops::{astype, concatenate, exp, multiply, reshape, slice, subtract, zeros_like};
 
 /// One row of the table.
@@ -245,6 +245,10 @@ impl Op for Scan {
         // An exclusive scan is an inclusive one, one step later.
         let y = self.again(self.row, x, self.reverse, true)?;
         Ok(vec![Some((self.row.vjp)(self, x, &y, &self.later(gradient)?)?)])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.apply(Scan { axis: self.axis + 1, ..*self }, &batch.dense()?)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
 use crate::op::{
-    Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_float,
+    Batch, Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_float,
     expect_inputs, expect_shape,
 };
 use crate::ops::*;
@@ -146,6 +146,10 @@ impl Op for Softmax {
         let gradient = cotangents[0].as_ref().map(|dy| softmax_backward(&outputs[0], dy, -1));
         Ok(vec![gradient.transpose()?])
     }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.again(&batch.dense()?)
+    }
 }
 
 /// The gradient of [`Softmax`].
@@ -205,6 +209,10 @@ impl Op for SoftmaxBackward {
             Ok(vec![multiply(y, subtract(dy, &dot)?)?])
         };
         Some(composed())
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.again(&batch.dense()?)
     }
 }
 

@@ -1,0 +1,82 @@
+//! The part of a graph that a transform walks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::array::{Array, Node};
+
+/// What a transform has for each output of the nodes it walked.
+pub(super) struct Values(HashMap<*const Node, SmallVec<[Option<Array>; 1]>>);
+
+impl Values {
+    pub(super) fn new() -> Values {
+        Values(HashMap::new())
+    }
+
+    pub(super) fn insert(&mut self, array: &Array, value: Array) {
+        let values = self.0.entry(Arc::as_ptr(&array.node)).or_default();
+        let index = array.output_index();
+        if values.len() <= index {
+            values.resize(index + 1, None);
+        }
+        values[index] = Some(value);
+    }
+
+    pub(super) fn get(&self, array: &Array) -> Option<&Array> {
+        self.0.get(&Arc::as_ptr(&array.node))?.get(array.output_index())?.as_ref()
+    }
+}
+
+/// The nodes between `arguments` and `outputs` that depend on an argument, inputs first. What lies
+/// behind the arrays of `border` is known not to depend on one, and is not looked at.
+pub(super) fn dependents(
+    arguments: &[Array],
+    outputs: &[Array],
+    border: &[&[Array]],
+) -> Vec<Arc<Node>> {
+    let mut order: Vec<Arc<Node>> = Vec::new();
+    // false while a node's inputs are being visited, then whether it depends on an argument.
+    let mut depends: HashMap<*const Node, bool> = HashMap::new();
+    for array in border.iter().copied().flatten() {
+        depends.insert(Arc::as_ptr(&array.node), false);
+    }
+    for argument in arguments {
+        depends.insert(Arc::as_ptr(&argument.node), true);
+        order.push(argument.node.clone());
+    }
+    let mut stack: Vec<(Arc<Node>, usize)> = Vec::new();
+    for output in outputs {
+        stack.push((output.node.clone(), 0));
+        while let Some((node, next)) = stack.last_mut() {
+            let pointer = Arc::as_ptr(node);
+            if !node.traced || (*next == 0 && depends.contains_key(&pointer)) {
+                stack.pop();
+                continue;
+            }
+            depends.entry(pointer).or_insert(false);
+            let index = *next;
+            *next += 1;
+            let input =
+                node.with_work(|work| work.inputs.get(index).map(|i| i.node.clone())).flatten();
+            match input {
+                Some(input) => stack.push((input, 0)),
+                None => {
+                    let any = node.with_work(|work| {
+                        let depends =
+                            |input: &Array| depends.get(&Arc::as_ptr(&input.node)) == Some(&true);
+                        work.inputs.iter().any(depends)
+                    });
+                    if let Some((node, _)) = stack.pop()
+                        && any == Some(true)
+                    {
+                        depends.insert(pointer, true);
+                        order.push(node);
+                    }
+                }
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,486 @@
+//! Random programs: graphs of up to 40 operations, drawn from all there are with arguments that
+//! earlier ones computed, over shapes, views and dtypes at random.
+//!
+//! Each operation is compared with doubles, and with the GPU; the whole program, evaluated at once,
+//! with its steps one by one; its gradient with finite differences; a batch of it with a loop.
+//!
+//! `WOOTZ_PROGRAMS=20000` runs more than usual, a tenth of them on the GPU, and `WOOTZ_SEED=1` runs
+//! others. A failure is made small, and printed with the seed that leads to it.
+#![allow(missing_docs)]
+#![allow(dead_code)]
+
+mod harness;
+
+use std::collections::BTreeMap;
+
+use harness::cpu::compare_all;
+use harness::data::{Host, Random};
+use harness::layouts::Layout;
+use harness::tolerance::Against;
+use harness::{Subject, follows_dtype, guarded, like_doubles, run, same_bits, widen};
+use proptest::collection::vec;
+use proptest::prelude::any;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use wootz::op::{CaseInput, Gradient, Tolerance};
+use wootz::{Array, DType, Device, Result};
+
+const MOST_STEPS: usize = 40;
+/// Cases with more elements than this are left to the other tests.
+const MOST_ELEMENTS: usize = 1500;
+
+/// What a step is drawn from: numbers that choose among what is possible.
+type Raw = [u32; 8];
+
+/// Where an argument comes from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Leaf(usize),
+    /// An earlier result, brought to the shape, dtype and range that the operation takes.
+    Result(usize),
+}
+
+struct Step<'a> {
+    subject: &'a Subject,
+    dtype: DType,
+    shapes: Vec<Vec<usize>>,
+    sources: Vec<Source>,
+    views: u32,
+}
+
+#[derive(Default)]
+struct Program<'a> {
+    steps: Vec<Step<'a>>,
+    /// The leaves, with the arguments that they are drawn for.
+    leaves: Vec<(CaseInput, DType, bool)>,
+}
+
+/// The operations to draw from, each with its cases.
+struct Choices<'a>(Vec<(&'a str, Vec<&'a Subject>)>);
+
+impl<'a> Choices<'a> {
+    fn new(subjects: &'a [Subject]) -> Choices<'a> {
+        let mut by_name: BTreeMap<&str, Vec<&Subject>> = BTreeMap::new();
+        for subject in subjects.iter().filter(|s| !s.case.label.starts_with("reference")) {
+            let sizes = subject.case.inputs.iter().map(|i| i.shape.iter().product::<usize>());
+            if sizes.sum::<usize>() <= MOST_ELEMENTS {
+                by_name.entry(subject.op).or_default().push(subject);
+            }
+        }
+        Choices(by_name.into_iter().collect())
+    }
+}
+
+impl<'a> Program<'a> {
+    /// The program that the numbers choose, its leaves, and what its steps give on the CPU one by
+    /// one. Steps are checked against doubles, and against `gpu` if there is one.
+    fn new(
+        choices: &Choices<'a>,
+        raw: &[Raw],
+        gpu: Option<&Device>,
+    ) -> Result<(Program<'a>, Vec<Array>, Vec<Array>), String> {
+        let mut program = Program::default();
+        let (mut leaves, mut pool) = (Vec::new(), Vec::new());
+        for numbers in raw {
+            let (_, cases) = &choices.0[numbers[0] as usize % choices.0.len()];
+            let subject = cases[numbers[1] as usize % cases.len()];
+            // Other lengths than the case's, if it takes them: longer, so that indices stay valid.
+            let grown = |&length: &usize| match length {
+                0 | 1 => length,
+                _ => length + (numbers[2].rotate_left(length as u32) % 4) as usize,
+            };
+            let own = |input: &CaseInput| input.shape.clone();
+            let longer = |input: &CaseInput| input.shape.iter().map(grown).collect();
+            let inputs = &subject.case.inputs;
+            let mut outcome = Err(String::new());
+            for shapes in [inputs.iter().map(longer).collect(), inputs.iter().map(own).collect()] {
+                let count = (leaves.len(), program.leaves.len());
+                let step = program.choose(subject, numbers, shapes, &pool);
+                for (input, dtype, apart) in &program.leaves[count.1..] {
+                    let mut random = Random::new(&format!("{numbers:?}/{}", leaves.len()));
+                    let host = random.draw(input, *dtype, *apart);
+                    leaves.push(host.array(&Device::cpu()).map_err(|e| e.to_string())?);
+                }
+                outcome = evaluated(&step, &leaves, &pool).map(|results| (step, results));
+                if outcome.is_ok() {
+                    break;
+                }
+                leaves.truncate(count.0);
+                program.leaves.truncate(count.1);
+            }
+            let (step, (hosts, outputs)) = outcome?;
+            check(&step, &hosts, &outputs, gpu)?;
+            program.steps.push(step);
+            pool.extend(outputs);
+        }
+        Ok((program, leaves, pool))
+    }
+
+    /// Chooses the arguments of a step.
+    fn choose(
+        &mut self,
+        subject: &'a Subject,
+        numbers: &Raw,
+        shapes: Vec<Vec<usize>>,
+        pool: &[Array],
+    ) -> Step<'a> {
+        let case = &subject.case;
+        let dtype = case.dtypes[numbers[3] as usize % case.dtypes.len()];
+        let mut sources = Vec::new();
+        for (index, (input, shape)) in case.inputs.iter().zip(&shapes).enumerate() {
+            let number = numbers[4].rotate_left(7 * index as u32) as usize;
+            let wanted: usize = shape.iter().product();
+            let result = number.checked_rem(pool.len()).filter(|&at| {
+                input.dtype.is_none() && number % 5 > 0 && (wanted == 0 || pool[at].size() > 0)
+            });
+            sources.push(match result {
+                Some(at) => Source::Result(at),
+                None => {
+                    let input = CaseInput { shape: shape.clone(), ..input.clone() };
+                    self.leaves.push((input, dtype, case.tolerance == Tolerance::Exact));
+                    Source::Leaf(self.leaves.len() - 1)
+                }
+            });
+        }
+        Step { subject, dtype, shapes, sources, views: numbers[5] }
+    }
+
+    /// All results, from leaves of the program's dtypes, or with `doubles` for all floats.
+    fn run(&self, leaves: &[Array], doubles: bool) -> Result<Vec<Array>> {
+        let mut pool = Vec::new();
+        for step in &self.steps {
+            let inputs = step.inputs(leaves, &pool, doubles)?;
+            pool.extend((step.subject.case.call.0)(&inputs)?);
+        }
+        Ok(pool)
+    }
+
+    /// As [`run`](Self::run) in doubles, but for steps whose gradient is not what differences say:
+    /// their results are zeros.
+    fn run_smooth(&self, leaves: &[Array]) -> Result<Vec<Array>> {
+        let mut pool = Vec::new();
+        for step in &self.steps {
+            let outputs = (step.subject.case.call.0)(&step.inputs(leaves, &pool, true)?)?;
+            for output in outputs {
+                pool.push(if step.is_smooth() { output } else { wootz::zeros_like(&output)? });
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Leaves drawn at random, with doubles for floats.
+    fn doubles(&self, seed: &str) -> Vec<Host> {
+        let draw = |(index, (input, dtype, apart)): (usize, &(CaseInput, DType, bool))| {
+            let dtype = if dtype.is_float() { DType::F64 } else { *dtype };
+            Random::new(&format!("{seed}/{index}")).draw(input, dtype, *apart)
+        };
+        self.leaves.iter().enumerate().map(draw).collect()
+    }
+}
+
+impl Step<'_> {
+    /// Whether finite differences tell the gradient.
+    fn is_smooth(&self) -> bool {
+        let Subject { op, case, .. } = self.subject;
+        // Gradients are held back, or pass through what is rounded.
+        let held_back = ["astype", "divmod", "stop_gradient"].contains(op);
+        // Of equal elements each has the whole gradient.
+        let extremum = ["at", "scatter"].contains(op)
+            && (case.label.contains("maximum") || case.label.contains("minimum"));
+        !held_back && !extremum && case.gradient != Gradient::None
+    }
+
+    fn inputs(&self, leaves: &[Array], pool: &[Array], doubles: bool) -> Result<Vec<Array>> {
+        let dtype = if doubles && self.dtype.is_float() { DType::F64 } else { self.dtype };
+        let wide = if doubles { DType::F64 } else { DType::F32 };
+        let case = &self.subject.case;
+        (self.sources.iter().zip(&case.inputs).zip(&self.shapes).enumerate())
+            .map(|(index, ((source, input), shape))| {
+                let x = match *source {
+                    Source::Leaf(at) => leaves[at].clone(),
+                    Source::Result(at) => fit(&pool[at], input, shape, dtype, wide)?,
+                };
+                seen_otherwise(&x, self.views.rotate_left(3 * index as u32))
+            })
+            .collect()
+    }
+}
+
+/// The arguments and results of a step.
+fn evaluated(
+    step: &Step<'_>,
+    leaves: &[Array],
+    pool: &[Array],
+) -> Result<(Vec<Host>, Vec<Array>), String> {
+    let Step { subject, dtype, .. } = step;
+    guarded(|| {
+        let inputs = step.inputs(leaves, pool, false)?;
+        let hosts = inputs.iter().map(Host::read).collect::<Result<Vec<_>>>()?;
+        let outputs = (subject.case.call.0)(&inputs)?;
+        wootz::eval(&outputs)?;
+        Ok((hosts, outputs))
+    })
+    .map_err(|text| format!("{}, case '{}' in {dtype}: {text}", subject.op, subject.case.label))
+}
+
+/// Checks the results of a step.
+fn check(
+    step: &Step<'_>,
+    hosts: &[Host],
+    outputs: &[Array],
+    gpu: Option<&Device>,
+) -> Result<(), String> {
+    let (subject, case, dtype) = (step.subject, &step.subject.case, step.dtype);
+    let failed = |text: String| {
+        let shapes: Vec<_> = hosts.iter().map(|host| &host.shape).collect();
+        format!("{}, case '{}' in {dtype} of {shapes:?}: {text}", subject.op, case.label)
+    };
+    let got: Vec<Host> = guarded(|| outputs.iter().map(Host::read).collect())?;
+    // What cases draw was chosen so that little cancels; results of other operations were not.
+    let slack = |against| match case.tolerance {
+        Tolerance::Exact => against,
+        _ => Against::Gradient { terms: 16 },
+    };
+    if dtype.is_float() && follows_dtype(case) && like_doubles(subject, dtype) {
+        let wide = run(case, &widen(case, hosts), Layout::Contiguous, &Device::cpu());
+        wide.and_then(|wide| {
+            let against = slack(Against::Double);
+            compare_all(&got, &wide, None, case.tolerance, against, dtype)
+        })
+        .map_err(|text| failed(format!("against doubles: {text}")))?;
+    }
+    if let Some(gpu) = gpu {
+        run(case, hosts, Layout::Contiguous, gpu)
+            .and_then(|other| {
+                let against = slack(Against::Device);
+                compare_all(&other, &got, None, case.tolerance, against, dtype)
+            })
+            .map_err(|text| failed(format!("the GPU against the CPU: {text}")))?;
+    }
+    Ok(())
+}
+
+/// An array made of the elements of another, as an argument takes it.
+fn fit(x: &Array, input: &CaseInput, shape: &[usize], dtype: DType, wide: DType) -> Result<Array> {
+    let size: usize = shape.iter().product();
+    let flat = x.reshape(&[x.size()])?;
+    let flat = if size <= x.size() {
+        wootz::slice(&flat, &[0], &[size], &[1])?
+    } else {
+        let numbers: Vec<u32> = (0..size as u32).map(|i| i % x.size() as u32).collect();
+        wootz::take(&flat, &Array::from_slice_on(&numbers, &[size], x.device())?, Some(0))?
+    };
+    let x = flat.reshape(shape)?;
+    if dtype == DType::Bool {
+        return wootz::greater(&x, 0);
+    }
+    let unit = if x.dtype().is_float() {
+        let x = wootz::sigmoid(&x.astype(wide)?)?;
+        wootz::where_(&wootz::isnan(&x)?, 0.5, &x)?
+    } else {
+        (wootz::remainder(&x.astype(wide)?, 97.0)? + 0.5) * (1.0 / 98.0)
+    };
+    let low = if dtype.is_float() || dtype.is_signed_integer() {
+        input.range.start
+    } else {
+        input.range.start.max(0.0)
+    };
+    let width = input.range.end - low;
+    let x = unit * (0.998 * width) + (low + 0.001 * width);
+    if dtype.is_float() { x.astype(dtype) } else { wootz::floor(&x)?.astype(dtype) }
+}
+
+/// The same elements in memory of another layout.
+fn seen_otherwise(x: &Array, number: u32) -> Result<Array> {
+    match number % 5 {
+        0 => x.transpose()?.contiguous()?.transpose(),
+        1 => wootz::flip(&wootz::flip(x, ())?.contiguous()?, ()),
+        2 if x.rank() > 0 && x.size() > 0 => {
+            let twice = wootz::concatenate(&[x, x], 0)?;
+            let mut start = vec![0; x.rank()];
+            start[0] = x.shape()[0];
+            wootz::slice(&twice, &start, twice.shape(), &vec![1; x.rank()])
+        }
+        _ => Ok(x.clone()),
+    }
+}
+
+/// Everything evaluated at once against the steps.
+fn at_once(program: &Program<'_>, leaves: &[Array], stepwise: &[Array]) -> Result<(), String> {
+    let read = |arrays: &[Array]| arrays.iter().map(Host::read).collect::<Result<Vec<_>>>();
+    let (got, want) = guarded(|| {
+        let pool = program.run(leaves, false)?;
+        wootz::eval(&pool)?;
+        Ok((read(&pool)?, read(stepwise)?))
+    })?;
+    same_bits(&got, &want).map_err(|text| format!("evaluated at once: {text}"))
+}
+
+/// Forward mode against the gradient, and both against differences where they exist.
+fn gradient(program: &Program<'_>) -> Result<bool, String> {
+    let hosts = program.doubles("gradient");
+    let float: Vec<usize> = (0..hosts.len()).filter(|&i| hosts[i].dtype.is_float()).collect();
+    let mut random = Random::new("direction");
+    let direction: Vec<Vec<f64>> = float.iter().map(|&i| random.signed(hosts[i].size())).collect();
+    let function = |values: &[Array]| -> Result<Vec<Array>> {
+        let mut all = hosts.iter().map(|h| h.array(&Device::cpu())).collect::<Result<Vec<_>>>()?;
+        for (&i, value) in float.iter().zip(values) {
+            all[i] = value.clone();
+        }
+        // Results are weighed and summed; what is infinite or no number takes no part.
+        let mut sum = Array::scalar(0.0, DType::F64)?;
+        for (weight, x) in (1..).zip(program.run_smooth(&all)?) {
+            if x.dtype().is_float() {
+                let x = wootz::where_(&wootz::isfinite(&x)?, &x, 0.0)?.astype(DType::F64)?;
+                let weight = 1.0 + (weight as f64).sin();
+                sum = sum + wootz::tanh(&x)?.sum(())? * weight;
+            }
+        }
+        Ok(vec![sum])
+    };
+    let moved = |step: f64| {
+        (float.iter().zip(&direction))
+            .map(|(&i, along)| {
+                let values: Vec<f64> =
+                    hosts[i].to_f64().iter().zip(along).map(|(x, d)| x + step * d).collect();
+                Host::from_f64(&hosts[i].shape, DType::F64, &values).array(&Device::cpu())
+            })
+            .collect::<Result<Vec<_>>>()
+    };
+    guarded(|| {
+        let at = moved(0.0)?;
+        let along = (float.iter().zip(&direction))
+            .map(|(&i, d)| Host::from_f64(&hosts[i].shape, DType::F64, d).array(&Device::cpu()))
+            .collect::<Result<Vec<_>>>()?;
+        let one = Array::scalar(1.0, DType::F64)?;
+        let gradients = wootz::vjp(function, &at, &[one])?.1;
+        let forward = wootz::jvp(function, &at, &along)?.1[0].item::<f64>()?;
+        let (mut slope, mut scale) = (0.0, 1.0);
+        for (gradient, along) in gradients.iter().zip(&direction) {
+            for (g, d) in gradient.to_vec::<f64>()?.iter().zip(along) {
+                slope += g * d;
+                scale += (g * d).abs();
+            }
+        }
+        let value = |step: f64| function(&moved(step)?)?[0].item::<f64>();
+        let difference = |h: f64| Ok::<_, wootz::Error>((value(h)? - value(-h)?) / (2.0 * h));
+        Ok((slope, forward, scale, difference(1e-5)?, difference(1e-6)?))
+    })
+    .and_then(|(slope, forward, scale, coarse, fine)| {
+        if !slope.is_finite() || !forward.is_finite() {
+            return Ok(false);
+        }
+        if (slope - forward).abs() > 1e-8 * scale {
+            return Err(format!("forward mode says {forward:e}, the gradient {slope:e}"));
+        }
+        // Where two differences disagree there is a kink or a jump.
+        if (coarse - fine).abs() > 1e-5 * scale {
+            return Ok(false);
+        }
+        if (slope - fine).abs() > 1e-3 * scale {
+            return Err(format!("the gradient says {slope:e}, differences {coarse:e}, {fine:e}"));
+        }
+        Ok(true)
+    })
+}
+
+/// A batch of two against one after the other, in doubles.
+fn batch(program: &Program<'_>) -> Result<(), String> {
+    let drawn = [program.doubles("first"), program.doubles("second")];
+    if drawn[0].is_empty() {
+        return Ok(());
+    }
+    let arrays = |hosts: &[Host]| {
+        hosts.iter().map(|host| host.array(&Device::cpu())).collect::<Result<Vec<_>>>()
+    };
+    let one = |x: &[Array]| program.run(x, true);
+    let (got, want) = guarded(|| {
+        let each = [arrays(&drawn[0])?, arrays(&drawn[1])?];
+        let both = (each[0].iter().zip(&each[1]))
+            .map(|(a, b)| wootz::stack(&[a, b], 0))
+            .collect::<Result<Vec<_>>>()?;
+        let got = wootz::vmap(one, 0, 0)(&both)?;
+        let (first, second) = (one(&each[0])?, one(&each[1])?);
+        let want = (first.iter().zip(&second))
+            .map(|(a, b)| wootz::stack(&[a, b], 0))
+            .collect::<Result<Vec<_>>>()?;
+        let read = |arrays: &[Array]| arrays.iter().map(Host::read).collect::<Result<Vec<_>>>();
+        Ok((read(&got)?, read(&want)?))
+    })
+    .map_err(|text| format!("for a batch: {text}"))?;
+    for (index, (got, want)) in got.iter().zip(&want).enumerate() {
+        if (&got.shape, got.dtype) != (&want.shape, want.dtype) {
+            return Err(format!("result {index} of a batch: {got:?}, expected {want:?}"));
+        }
+        for (a, b) in got.to_f64().into_iter().zip(want.to_f64()) {
+            let same = a == b || (a.is_nan() && b.is_nan());
+            if !same && (a - b).abs() > 1e-5 * (1.0 + b.abs()) {
+                return Err(format!("result {index} of a batch has {a}, expected {b}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs random programs; tells how often each operation was drawn.
+fn run_programs(count: u32, gpu: Option<&Device>) {
+    let subjects = harness::subjects(wootz::ops::registered());
+    let choices = Choices::new(&subjects);
+    let seed = std::env::var("WOOTZ_SEED").unwrap_or_default();
+    let mut bytes = [0; 32];
+    bytes.iter_mut().zip(seed.bytes()).for_each(|(byte, letter)| *byte = letter);
+    let config = Config {
+        cases: count,
+        failure_persistence: None,
+        max_shrink_iters: 300,
+        ..Config::default()
+    };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let histogram = std::cell::RefCell::new(BTreeMap::<&str, usize>::new());
+    let differences = std::cell::Cell::new(0);
+    let outcome = runner.run(&vec(any::<Raw>(), 1..=MOST_STEPS), |raw| {
+        let check = || -> Result<(), String> {
+            let (program, leaves, stepwise) = Program::new(&choices, &raw, gpu)?;
+            for step in &program.steps {
+                *histogram.borrow_mut().entry(step.subject.op).or_default() += 1;
+            }
+            if gpu.is_none() {
+                at_once(&program, &leaves, &stepwise)?;
+                differences.set(differences.get() + gradient(&program)? as usize);
+                batch(&program)?;
+            }
+            Ok(())
+        };
+        check().map_err(TestCaseError::fail)
+    });
+    let histogram = histogram.into_inner();
+    println!("how often each operation was drawn: {histogram:?}");
+    println!("{} gradients agree with differences", differences.get());
+    match outcome {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, raw)) => {
+            panic!("WOOTZ_SEED={seed:?}: {reason}\nof the program {raw:?}")
+        }
+        Err(error) => panic!("WOOTZ_SEED={seed:?}: {error}"),
+    }
+    let all = wootz::ops::registered().len();
+    assert!(10 * histogram.len() >= 9 * all, "{} of {all} operations drawn", histogram.len());
+}
+
+/// How many programs run on the CPU.
+fn programs() -> u32 {
+    std::env::var("WOOTZ_PROGRAMS").ok().and_then(|count| count.parse().ok()).unwrap_or(2000)
+}
+
+#[test]
+fn random_programs_are_right_on_the_cpu() {
+    run_programs(programs(), None);
+}
+
+#[cfg(feature = "gpu")]
+#[test]
+fn random_programs_are_right_on_the_gpu() {
+    if let Some(devices) = harness::gpu::devices() {
+        run_programs(programs().div_ceil(10), Some(&devices.plain));
+    }
+}

@@ -1,0 +1,314 @@
+//! Transforms of transforms, in any order, against what is known by hand or by loops.
+#![allow(missing_docs)]
+
+use wootz::{
+    Array, DType, Error, Result, checkpoint, custom, grad, jvp, random, stack, value_and_grad_aux,
+    vjp, vmap,
+};
+
+/// The example, which only has the public API; run here so that it stays right.
+#[cfg(feature = "gpu")]
+#[allow(dead_code)]
+#[path = "../examples/custom_op.rs"]
+mod custom_op;
+
+#[cfg(feature = "gpu")]
+#[test]
+fn an_operation_of_another_crate_is_like_ours() -> Result<()> {
+    custom_op::run(&wootz::Device::cpu())?;
+    match wootz::Device::gpu() {
+        Ok(gpu) => custom_op::run(&gpu),
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: {error}");
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn draw(seed: u64, shape: &[usize]) -> Result<Array> {
+    let x = random::normal(shape, DType::F32, 0.0, 1.0, Some(&random::key(seed)?))?;
+    x.astype(DType::F64)
+}
+
+#[track_caller]
+fn assert_close(got: &Array, want: &Array) {
+    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()));
+    let values = |x: &Array| x.astype(DType::F64).unwrap().to_vec::<f64>().unwrap();
+    for (i, (a, b)) in values(got).iter().zip(values(want)).enumerate() {
+        assert!((a - b).abs() <= 1e-9 * (1.0 + b.abs()), "element {i} is {a}, expected {b}");
+    }
+}
+
+/// The elements of a batch, one after the other.
+fn looped(
+    function: impl Fn(&[Array]) -> Result<Vec<Array>>,
+    inputs: &[Array],
+    output: usize,
+) -> Result<Array> {
+    let size = inputs[0].shape()[0];
+    let one = |i: usize| {
+        let inputs =
+            inputs.iter().map(|x| wootz::take(x, i as i64, Some(0))).collect::<Result<Vec<_>>>()?;
+        Ok(function(&inputs)?.remove(output))
+    };
+    stack(&(0..size).map(one).collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// A function of a vector and a matrix with many kinds of operations in it.
+fn model(x: &[Array]) -> Result<Vec<Array>> {
+    let [x, w] = x else { panic!("two arguments") };
+    let hidden = x.matmul(w)?.tanh()?;
+    let normal = wootz::rms_norm(&hidden, None, 0.1)?;
+    let weights = normal.softmax(-1)?;
+    let sorted = wootz::sort(&(&weights * &hidden), -1)?;
+    let cut = wootz::slice(&sorted, &[1], &[sorted.size()], &[1])?;
+    Ok(vec![wootz::cumsum(&cut, 0, false, true)?.square()?])
+}
+
+fn loss(x: &[Array]) -> Result<Array> {
+    model(x)?[0].sum(())
+}
+
+fn gradients(x: &[Array]) -> Result<Vec<Array>> {
+    grad(loss)(x)
+}
+
+fn inputs() -> Result<Vec<Array>> {
+    Ok(vec![draw(1, &[5])?, draw(2, &[5, 6])?])
+}
+
+fn batch() -> Result<Vec<Array>> {
+    Ok(vec![draw(3, &[4, 5])?, draw(4, &[4, 5, 6])?])
+}
+
+fn inner(a: &[Array], b: &[Array]) -> Result<Array> {
+    let mut sum = Array::scalar(0.0, DType::F64)?;
+    for (a, b) in a.iter().zip(b) {
+        sum = sum + (a * b).sum(())?;
+    }
+    Ok(sum)
+}
+
+#[test]
+fn vmap_of_grad_is_a_loop_of_gradients() -> Result<()> {
+    let batch = batch()?;
+    let got = vmap(gradients, 0, 0)(&batch)?;
+    for (output, got) in got.iter().enumerate() {
+        assert_close(got, &looped(gradients, &batch, output)?);
+    }
+    Ok(())
+}
+
+#[test]
+fn grad_of_vmap_sums_over_what_the_batch_shares() -> Result<()> {
+    let (xs, w) = (draw(3, &[4, 5])?, draw(2, &[5, 6])?);
+    let total = |x: &[Array]| vmap(model, [Some(0), None], 0)(x)?[0].sum(());
+    let got = grad(total)(&[xs.clone(), w.clone()])?;
+    let each = vmap(gradients, [Some(0), None], 0)(&[xs, w])?;
+    assert_close(&got[0], &each[0]);
+    assert_close(&got[1], &each[1].sum(0)?);
+    Ok(())
+}
+
+#[test]
+fn grad_of_grad_and_forward_over_reverse_agree() -> Result<()> {
+    let (x, direction) = (inputs()?, vec![draw(7, &[5])?, draw(8, &[5, 6])?]);
+    let along = |x: &[Array]| inner(&gradients(x)?, &direction);
+    let reverse = grad(along)(&x)?;
+    let (_, forward) = jvp(gradients, &x, &direction)?;
+    // And the gradient of a directional derivative.
+    let slope = |x: &[Array]| jvp(|x| Ok(vec![loss(x)?]), x, &direction)?.1[0].sum(());
+    let reverse_over_forward = grad(slope)(&x)?;
+    for i in 0..2 {
+        assert_close(&reverse[i], &forward[i]);
+        assert_close(&reverse_over_forward[i], &forward[i]);
+    }
+    Ok(())
+}
+
+#[test]
+fn jvp_of_jvp_is_the_second_derivative() -> Result<()> {
+    let cube = |x: &[Array]| Ok(vec![&x[0] * &x[0] * &x[0]]);
+    let one = Array::scalar(1.0, DType::F64)?;
+    let first = |x: &[Array]| Ok(jvp(cube, x, std::slice::from_ref(&one))?.1);
+    let (slope, second) = jvp(first, &[Array::scalar(2.0, DType::F64)?], &[one.clone()])?;
+    assert_eq!((slope[0].item::<f64>()?, second[0].item::<f64>()?), (12.0, 12.0));
+    Ok(())
+}
+
+#[test]
+fn jvp_is_the_transpose_of_vjp() -> Result<()> {
+    let (x, direction) = (inputs()?, vec![draw(7, &[5])?, draw(8, &[5, 6])?]);
+    let (y, dy) = jvp(model, &x, &direction)?;
+    let cotangent = vec![draw(9, y[0].shape())?];
+    let (_, dx) = vjp(model, &x, &cotangent)?;
+    assert_close(&inner(&dy, &cotangent)?, &inner(&dx, &direction)?);
+    Ok(())
+}
+
+#[test]
+fn vmap_of_vmap_and_other_axes() -> Result<()> {
+    let (xs, ws) = (draw(1, &[3, 5])?, draw(2, &[5, 2, 6])?);
+    // Every x with every w: the outer over x, the inner over w along its middle axis.
+    let inner_map = |x: &[Array]| vmap(model, [None, Some(1)], -1)(x);
+    let got = vmap(inner_map, [Some(0), None], 1)(&[xs.clone(), ws.clone()])?;
+    assert_eq!(got[0].shape(), [5, 3, 2]);
+    for i in 0..3 {
+        for j in 0..2 {
+            let x = wootz::take(&xs, i, Some(0))?;
+            let w = wootz::take(&ws, j, Some(1))?;
+            let part = wootz::take(&wootz::take(&got[0], i, Some(1))?, j, Some(1))?;
+            assert_close(&part, &model(&[x, w])?[0]);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn vmap_of_jvp_and_jvp_of_vmap_agree() -> Result<()> {
+    let (batch, along) = (batch()?, vec![draw(5, &[4, 5])?, draw(6, &[4, 5, 6])?]);
+    let (_, got) = jvp(|x| vmap(model, 0, 0)(x), &batch, &along)?;
+    let one = |x: &[Array]| Ok(jvp(model, &x[..2], &x[2..])?.1);
+    let want = vmap(one, 0, 0)(&[batch, along].concat())?;
+    assert_close(&got[0], &want[0]);
+    Ok(())
+}
+
+#[test]
+fn checkpoint_inside_grad_inside_vmap() -> Result<()> {
+    let batch = batch()?;
+    let kept = checkpoint(model);
+    let with = |x: &[Array]| grad(|x: &[Array]| kept(x)?[0].sum(()))(x);
+    let (got, want) = (vmap(with, 0, 0)(&batch)?, vmap(gradients, 0, 0)(&batch)?);
+    assert_close(&got[0], &want[0]);
+    assert_close(&got[1], &want[1]);
+    // The other way round, and once more differentiated.
+    let inside = |x: &[Array]| vmap(&kept, [Some(0), None], 0)(x)?[0].sum(());
+    let shared = [batch[0].clone(), draw(2, &[5, 6])?];
+    let got = grad(inside)(&shared)?;
+    let want = grad(|x: &[Array]| vmap(model, [Some(0), None], 0)(x)?[0].sum(()))(&shared)?;
+    assert_close(&got[0], &want[0]);
+    assert_close(&got[1], &want[1]);
+    let x = inputs()?;
+    let second = |f: &dyn Fn(&[Array]) -> Result<Vec<Array>>| {
+        grad(|x: &[Array]| grad(|x: &[Array]| f(x)?[0].sum(()))(x)?[0].square()?.sum(()))(&x)
+    };
+    assert_close(&second(&kept)?[1], &second(&model)?[1]);
+    let direction = vec![draw(7, &[5])?, draw(8, &[5, 6])?];
+    assert_close(&jvp(&kept, &x, &direction)?.1[0], &jvp(model, &x, &direction)?.1[0]);
+    Ok(())
+}
+
+#[test]
+fn the_number_of_nodes_does_not_depend_on_the_batch() -> Result<()> {
+    let count = |size: usize| {
+        let inputs = [draw(1, &[size, 5])?, draw(2, &[size, 5, 6])?];
+        wootz::eval(&inputs)?;
+        let outputs = vmap(gradients, 0, 0)(&inputs)?;
+        let mut seen: Vec<String> = Vec::new();
+        let mut pending = outputs;
+        while let Some(array) = pending.pop() {
+            if let Some((op, inputs)) = array.producer() {
+                seen.push(op.name().into());
+                pending.extend(inputs);
+            }
+        }
+        Ok::<_, Error>(seen.len())
+    };
+    assert_eq!(count(2)?, count(1000)?);
+    Ok(())
+}
+
+#[test]
+fn results_that_do_not_depend_on_the_batch_are_repeated_or_returned() -> Result<()> {
+    let (x, c) = (draw(1, &[3])?, draw(2, &[2])?);
+    let both = |x: &[Array]| Ok(vec![&x[0] * 2.0, x[1].exp()?]);
+    let y = vmap(both, [Some(0), None], [Some(0), None])(&[x.clone(), c.clone()])?;
+    assert_eq!((y[0].shape(), y[1].shape()), (&[3][..], &[2][..]));
+    let y = vmap(both, [Some(0), None], [0, 1])(&[x.clone(), c.clone()])?;
+    assert_eq!(y[1].shape(), [2, 3]);
+    let error = vmap(both, [Some(0), None], [None, None])(&[x, c]).err();
+    assert!(matches!(error, Some(Error::Transform { transform: "vmap", .. })), "{error:?}");
+    Ok(())
+}
+
+#[test]
+fn misuse_is_an_error_that_names_the_transform() -> Result<()> {
+    let x = draw(1, &[3])?;
+    let transform = |error: Option<Error>| match error {
+        Some(Error::Transform { transform, .. }) => transform.to_string(),
+        other => format!("{other:?}"),
+    };
+    let asks = |x: &[Array]| Ok(vec![&x[0] * x[0].item::<f64>()?]);
+    assert_eq!(transform(vmap(asks, 0, 0)(&[x.clone()]).err()), "vmap");
+    let short = vmap(model, 0, 0)(&[x.clone(), draw(2, &[4, 3])?]).err();
+    assert_eq!(transform(short), "vmap");
+    let none = vmap(model, [None, None], 0)(&[x.clone(), x.clone()]).err();
+    assert_eq!(transform(none), "vmap");
+    let axes = vmap(model, [0], 0)(&[x.clone(), x.clone()]).err();
+    assert_eq!(transform(axes), "vmap");
+    let wrong = jvp(|x| Ok(x.to_vec()), &[x.clone()], &[draw(1, &[2])?]).err();
+    assert_eq!(transform(wrong), "jvp");
+    // What is differentiated must be an argument of a custom function.
+    let captured = |y: &[Array]| {
+        let y = y[0].clone();
+        custom(move |x: &[Array]| Ok(vec![&x[0] * &y])).call(&[x.clone()])?[0].sum(())
+    };
+    assert_eq!(transform(grad(captured)(&[x.clone()]).err()), "custom");
+    Ok(())
+}
+
+#[test]
+fn custom_rules_are_used_by_every_transform() -> Result<()> {
+    let x = draw(1, &[4])?;
+    let ruled = custom(|x: &[Array]| Ok(vec![x[0].square()?]))
+        .with_vjp(|_, cotangents, outputs| Ok(vec![&cotangents[0] * &outputs[0] * 10.0]))
+        .with_jvp(|_, tangents| Ok(vec![&tangents[0] * 7.0]));
+    let squares = x.square()?;
+    assert_close(&ruled.call(&[x.clone()])?[0], &squares);
+    let total = |x: &[Array]| ruled.call(x)?[0].sum(());
+    assert_close(&grad(total)(&[x.clone()])?[0], &(&squares * 10.0));
+    let ones = wootz::ones_like(&x)?;
+    assert_close(&jvp(|x| ruled.call(x), &[x.clone()], &[ones.clone()])?.1[0], &(&ones * 7.0));
+    // The rules also hold for each element of a batch.
+    let each = |x: &[Array]| vmap(|x: &[Array]| ruled.call(x), 0, 0)(x);
+    assert_close(&each(&[x.clone()])?[0], &squares);
+    let total = |x: &[Array]| each(x)?[0].sum(());
+    assert_close(&grad(total)(&[x.clone()])?[0], &(&squares * 10.0));
+    assert_close(&jvp(each, &[x.clone()], &[ones.clone()])?.1[0], &(&ones * 7.0));
+    let batched = ruled.with_vmap(|x, batched| {
+        assert_eq!(batched, [true]);
+        Ok(vec![&x[0] * 3.0])
+    });
+    let tripled = vmap(|x: &[Array]| batched.call(x), 0, 0)(&[x.clone()])?;
+    assert_close(&tripled[0], &(&x * 3.0));
+    Ok(())
+}
+
+#[test]
+fn something_beside_the_loss_is_handed_through() -> Result<()> {
+    let x = inputs()?;
+    let with = |x: &[Array]| Ok((loss(x)?, ("anything", model(x)?)));
+    let ((_, (word, outputs)), gradient) = value_and_grad_aux(with)(&x)?;
+    assert_eq!(word, "anything");
+    assert_close(&outputs[0], &model(&x)?[0]);
+    assert_close(&gradient[1], &gradients(&x)?[1]);
+    Ok(())
+}
+
+#[test]
+fn forward_mode_of_a_long_chain_is_fast_enough() -> Result<()> {
+    // The walk of one operation's rule must not walk the whole graph behind it.
+    let steps = |x: &[Array]| {
+        let mut x = x[0].clone();
+        for _ in 0..20_000 {
+            x = x.sin()?;
+        }
+        Ok(vec![x])
+    };
+    let one = Array::scalar(1.0, DType::F64)?;
+    let (_, slope) = jvp(steps, &[one.clone()], &[one])?;
+    assert!(slope[0].item::<f64>()?.abs() < 1.0);
+    Ok(())
+}
