@@ -21,8 +21,8 @@ use crate::torch::Torch;
 /// Threads of every subject: what the peers' published figures use.
 pub const THREADS: usize = 2;
 /// Rounds of a measurement; each subject runs `REPS` times per round and the best time counts.
-const ROUNDS: usize = 8;
-const REPS: usize = 2;
+const ROUNDS: usize = 12;
+const REPS: usize = 3;
 /// Peers' threads spin after their work; let them park before the next subject runs.
 const PAUSE: Duration = Duration::from_millis(60);
 
@@ -87,7 +87,7 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
     let mut torch = torch;
     for _ in 0..ROUNDS {
         // What the machine gives changes by the second, so the limits take part in the turns.
-        limits = limits.best(&Limits::measure(REPS + 1));
+        limits = limits.best(&Limits::measure(REPS));
         if let Some(own) = &mut own {
             best = best.min(own(REPS)?);
             std::thread::sleep(PAUSE);

@@ -178,6 +178,10 @@ pub struct ElementKernel {
     pub wgsl: fn(Class) -> Option<&'static str>,
     /// Whether the WGSL expression is a truth value.
     pub boolean: bool,
+    /// The CPU function, in `float32`, of this kernel and of a next one that takes the result as its
+    /// argument at the given position, if there is one: it saves storing and loading a tile. Its
+    /// arguments are this kernel's and then the other one of the next.
+    pub joined: fn(next: &ElementKernel, position: usize) -> Option<TileFn>,
 }
 
 /// An operation as the harness sees it. An operation without cases does not register.

@@ -82,9 +82,7 @@ pub(crate) fn run(program: &Program, call: &mut CpuCall<'_>) -> Result<()> {
     threads::chunks_mut(output.bytes, CHUNK * size, |chunk, bytes| {
         REGISTERS.with_borrow_mut(|registers| {
             plan.run_chunk(registers, chunk * CHUNK, bytes, size);
-            if plan.streamed {
-                stream::finish();
-            }
+            stream::finish_if(plan.streamed);
         });
     });
     Ok(())
@@ -159,24 +157,43 @@ impl<'a> Plan<'a> {
                 }
             }
         }
-        let mut free: Vec<usize> = Vec::new();
-        let mut sources: Vec<Source> = Vec::with_capacity(program.steps.len());
+        // Constants are filled once per chunk, so they keep their registers.
+        let mut sources = vec![Source::Block(0); program.steps.len()];
         for (index, step) in program.steps.iter().enumerate() {
-            // Constants are filled once per chunk, so they keep their register.
-            let constant = matches!(step.kind, StepKind::Constant(_));
-            let reused = if constant { None } else { free.pop() };
-            let register = reused.unwrap_or_else(|| plan.next_register());
-            sources.push(if constant {
-                Source::Block(register)
-            } else {
-                Source::Register(register)
-            });
             if let StepKind::Constant(bits) = step.kind {
+                let register = plan.next_register();
+                sources[index] = Source::Block(register);
                 plan.constants.push((register, bits, step.dtype.class()));
-                if program.steps.len() > 1 {
-                    continue;
-                }
             }
+        }
+        let computed = |step: &Step| !matches!(step.kind, StepKind::Constant(_));
+        let mut order: Vec<usize> =
+            (0..program.steps.len()).filter(|&index| computed(&program.steps[index])).collect();
+        if order.is_empty() {
+            // A constant by itself.
+            order.push(0);
+        }
+        let mut free: Vec<usize> = Vec::new();
+        let mut order = order.into_iter().peekable();
+        while let Some(first) = order.next() {
+            let mut index = first;
+            let mut function = step_function(program, &program.steps[first])?;
+            let mut arguments: SmallVec<[Argument; MOST_ARGUMENTS]> =
+                program.steps[first].arguments.iter().copied().collect();
+            if let Some(&next) = order.peek()
+                && last_use[first] == next
+                && let Some((joined, other)) = join(program, first, next)
+            {
+                order.next();
+                index = next;
+                function = Some(joined);
+                arguments.push(other);
+            }
+            let step = &program.steps[index];
+            let register = match sources[index] {
+                Source::Block(register) if !computed(step) => register,
+                _ => free.pop().unwrap_or_else(|| plan.next_register()),
+            };
             let place = |argument: &Argument| {
                 let source = match *argument {
                     Argument::Input(input) => input_sources[input as usize],
@@ -184,20 +201,22 @@ impl<'a> Plan<'a> {
                 };
                 (source, program.argument_dtype(*argument).class().size())
             };
-            let arguments = step.arguments.iter().map(place).collect();
-            let function = step_function(program, step)?;
-            for (position, argument) in step.arguments.iter().enumerate() {
+            let placed = arguments.iter().map(place).collect();
+            for (position, argument) in arguments.iter().enumerate() {
                 if let Argument::Step(used) = *argument
                     && let Source::Register(register) = sources[used as usize]
-                    && last_use[used as usize] == index
-                    && !step.arguments[..position].contains(argument)
+                    && last_use[used as usize] <= index
+                    && !arguments[..position].contains(argument)
                 {
                     free.push(register);
                 }
             }
+            if computed(step) {
+                sources[index] = Source::Register(register);
+            }
             let (dtype, width) = (step.dtype, step.dtype.class().size());
             let wide = tile::is_wide(dtype);
-            plan.steps.push(PlanStep { function, arguments, register, dtype, width, wide });
+            plan.steps.push(PlanStep { function, arguments: placed, register, dtype, width, wide });
         }
         Ok(plan)
     }
@@ -349,6 +368,26 @@ struct Tile {
     count: usize,
     /// Whether the last block is not whole.
     padded: bool,
+}
+
+/// One function for two steps, the second of which takes the result of the first; and the second's
+/// other argument.
+fn join(program: &Program, first: usize, second: usize) -> Option<(TileFn, Argument)> {
+    let (before, after) = (&program.steps[first], &program.steps[second]);
+    let (StepKind::Kernel(kernel), StepKind::Kernel(next)) = (before.kind, after.kind) else {
+        return None;
+    };
+    let result = Argument::Step(first as u16);
+    let (position, other) = match after.arguments[..] {
+        [a, b] if a == result && b != result => (0, b),
+        [a, b] if b == result && a != result => (1, a),
+        _ => return None,
+    };
+    // Narrower results are rounded in between.
+    let inputs = before.arguments.iter().chain([&other]);
+    let single = after.dtype == DType::F32
+        && inputs.into_iter().all(|&argument| program.argument_dtype(argument) == DType::F32);
+    if single { Some(((kernel.joined)(next, position)?, other)) } else { None }
 }
 
 /// The function that computes a step; constants have none.

@@ -143,8 +143,8 @@ const K_BLOCK_BYTES: usize = 1536;
 const ROW_BLOCK: usize = 16 * ROWS;
 /// Panels of the left matrix that a task packs.
 const PACK_PANELS: usize = 8;
-/// Panels of the right matrix in a task.
-const TASK_PANELS: usize = 4;
+/// Panels of the right matrix in a task: more where there are enough of them for all.
+const TASK_PANELS: [usize; 2] = [4, 8];
 /// Tasks to aim at where rows must be cut as well.
 const TASKS: usize = 16;
 /// The packed part of the left matrix, in numbers and in rows.
@@ -413,7 +413,8 @@ impl<T: GemmElement> Part<'_, T> {
             unsafe { self.pack_left(row, rows.min(m - row)) };
         });
 
-        let columns = TASK_PANELS * T::COLUMNS;
+        let [few, many] = TASK_PANELS.map(|panels| panels * T::COLUMNS);
+        let columns = if n >= TASKS * many { many } else { few };
         let across = n.div_ceil(columns);
         // Cutting rows packs the right matrix once more a cut, so cuts stay long.
         let cuts = TASKS.div_ceil(across).min(m.div_ceil(ROW_BLOCK));

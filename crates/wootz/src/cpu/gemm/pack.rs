@@ -22,6 +22,9 @@ pub(crate) struct Panel<T> {
     pub(super) count: usize,
 }
 
+/// Steps that are asked for before they are copied.
+const AHEAD: usize = 8;
+
 /// Writes exactly `k * pitch` numbers a panel.
 ///
 /// # Safety
@@ -120,6 +123,9 @@ unsafe fn straight<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
         let mut from = from.wrapping_offset(p as isize * along);
         let mut to = to.wrapping_add(p * pitch);
         for _ in 0..count {
+            // SAFETY: a prefetch may name any address. Rows lie pages apart, which no processor
+            // guesses.
+            unsafe { V::prefetch(from.wrapping_offset(AHEAD as isize * along).cast()) };
             for first in (0..groups).map(|group| group * V::LANES) {
                 // SAFETY: the matrix has `groups * LANES` lines from the last panel on, and `panel`
                 // says why the stores may reach past the pitch.

@@ -107,24 +107,6 @@ impl<T: Float> Lanes<T> {
         self.0 = lanes;
     }
 
-    /// Adds the products of a piece of three rows, `(a * b) * c`.
-    #[inline(always)]
-    pub(crate) fn add_products3(&mut self, a: &[T], b: &[T], c: &[T]) {
-        let mut lanes = self.0;
-        let (a, a_rest) = a.as_chunks::<LANES>();
-        let (b, b_rest) = b.as_chunks::<LANES>();
-        let (c, c_rest) = c.as_chunks::<LANES>();
-        for ((a, b), c) in a.iter().zip(b).zip(c) {
-            for i in 0..LANES {
-                lanes[i] = lanes[i] + a[i] * b[i] * c[i];
-            }
-        }
-        for (((lane, &a), &b), &c) in lanes.iter_mut().zip(a_rest).zip(b_rest).zip(c_rest) {
-            *lane = *lane + a * b * c;
-        }
-        self.0 = lanes;
-    }
-
     /// Takes a piece of a row into the maxima.
     #[inline(always)]
     pub(crate) fn raise(&mut self, row: &[T]) {
@@ -184,12 +166,8 @@ mod tests {
         for length in 0..70 {
             let row: Vec<f32> = (0..length).map(|i| (i * 7 % 13) as f32 - 20.0).collect();
             let squares: f32 = row.iter().map(|x| x * x).sum();
-            let cubes: f32 = row.iter().map(|x| x * x * x).sum();
             let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let mut lanes = Lanes::zero();
-            lanes.add_products3(&row, &row, &row);
             assert_eq!(dispatch(|| dot(&row, &row)), squares);
-            assert_eq!(lanes.sum(), cubes);
             assert_eq!(dispatch(|| max(&row)), largest);
         }
     }

@@ -44,6 +44,34 @@ pub(crate) fn store<T: Pod, const N: usize>(values: [T; N], to: &mut [T; N]) {
     *to = values;
 }
 
+/// [`store`] if `streamed`, else an ordinary store.
+#[inline(always)]
+pub(crate) fn store_if<T: Pod, const N: usize>(streamed: bool, values: [T; N], to: &mut [T; N]) {
+    if streamed {
+        store(values, to);
+    } else {
+        *to = values;
+    }
+}
+
+/// [`copy`] if `streamed`, else an ordinary one.
+#[inline(always)]
+pub(crate) fn copy_if<T: Pod>(streamed: bool, from: &[T], to: &mut [T]) {
+    if streamed {
+        copy(from, to);
+    } else {
+        to.copy_from_slice(from);
+    }
+}
+
+/// [`finish`] if there is something to finish.
+#[inline(always)]
+pub(crate) fn finish_if(streamed: bool) {
+    if streamed {
+        finish();
+    }
+}
+
 /// Makes what this thread streamed visible to others, in order with what it does next.
 #[inline]
 pub(crate) fn finish() {
@@ -52,26 +80,6 @@ pub(crate) fn finish() {
     unsafe {
         std::arch::x86_64::_mm_sfence();
     }
-}
-
-/// Lets `compute` write each row of a part of a result and tells it which one: in place, or beside
-/// it and then streamed.
-pub(crate) fn each_row<T: Pod>(
-    out: &mut [T],
-    columns: usize,
-    streamed: bool,
-    mut compute: impl FnMut(usize, &mut [T]),
-) {
-    let rows = out.chunks_exact_mut(columns).enumerate();
-    if !streamed {
-        return rows.for_each(|(index, row)| compute(index, row));
-    }
-    let mut waiting = vec![T::zeroed(); columns];
-    for (index, row) in rows {
-        compute(index, &mut waiting);
-        copy(&waiting, row);
-    }
-    finish();
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -12,6 +12,7 @@ mod integer;
 mod invert;
 mod logic;
 mod nan_to_num;
+mod pairs;
 mod rounding;
 mod stepped;
 mod ternary;
@@ -484,6 +485,9 @@ macro_rules! table {
                             $crate::ops::elementwise::Output::$output,
                             $crate::ops::elementwise::Output::Bool
                         ),
+                        joined: |next, position| {
+                            $crate::ops::elementwise::pairs::joined(stringify!($name), next.name, position)
+                        },
                     },
                     accepts: $crate::ops::elementwise::Accepts::$accepts,
                     output: $crate::ops::elementwise::Output::$output,

@@ -67,6 +67,7 @@ macro_rules! narrow_kernel {
             },
             wgsl: |class| matches!(class, Class::F32).then_some($wgsl),
             boolean: false,
+            joined: |_, _| None,
         }
     };
 }
@@ -110,6 +111,7 @@ macro_rules! stepped_rows {
                     _ => None,
                 },
                 boolean: false,
+                joined: |_, _| None,
             };
             static HALF: ElementKernel = narrow_kernel!(
                 concat!(stringify!($name), "_float16"), $step = as_float16, $float,

@@ -47,6 +47,7 @@ pub(crate) static ROWS: &[Row] = &[Row {
         },
         wgsl: |_| Some("select(c, b, a != 0u)"),
         boolean: false,
+        joined: |_, _| None,
     },
     accepts: Accepts::Any,
     output: Output::Same,

@@ -419,3 +419,52 @@ fn rounding_within_registers_is_that_of_storage() {
         }
     }
 }
+
+#[test]
+fn two_steps_joined_give_the_bits_of_each_by_itself() -> Result<()> {
+    type Call = fn(&Array, &Array) -> Result<Array>;
+    let calls: [(&str, Call); 6] = [
+        ("add", |a, b| add(a, b)),
+        ("subtract", |a, b| subtract(a, b)),
+        ("multiply", |a, b| multiply(a, b)),
+        ("maximum", |a, b| maximum(a, b)),
+        ("minimum", |a, b| minimum(a, b)),
+        ("divide", |a, b| divide(a, b)),
+    ];
+    for count in [1, 63, 1024, 1500] {
+        let array = |seed: usize, size: usize| {
+            let values: Vec<f32> = (0..size)
+                .map(|i| match (i * 7 + seed) % 11 {
+                    0 => f32::NAN,
+                    1 => f32::NEG_INFINITY,
+                    2 => -0.0,
+                    other => other as f32 * 1.3 - 7.7,
+                })
+                .collect();
+            Array::from_slice_on(&values, &[size], &Device::cpu())
+        };
+        let (a, b, c) = (array(0, count)?, array(3, count)?, array(5, count)?);
+        let (left, middle, right) = (array(2, 1)?, array(4, 1)?, array(7, 1)?);
+        for (first_name, first) in calls {
+            for (second_name, second) in calls {
+                for (a, b, c) in [
+                    (&a, &b, &c),
+                    (&a, &middle, &c),
+                    (&a, &b, &right),
+                    (&a, &middle, &right),
+                    (&left, &b, &c),
+                ] {
+                    let stepped = first(a, b)?;
+                    stepped.eval()?;
+                    for swapped in [false, true] {
+                        let then = |x: &Array| if swapped { second(c, x) } else { second(x, c) };
+                        let label = format!("{first_name} {second_name} {count} {swapped}");
+                        let joined = then(&first(a, b)?)?;
+                        assert_eq!(joined.to_bytes()?, then(&stepped)?.to_bytes()?, "{label}");
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 
 use super::blocks_of;
 use crate::array::DType;
-use crate::cpu::simd::rows::{self, Float, Lanes};
+use crate::cpu::simd::rows::{self, Float, LANES, Lanes};
 use crate::cpu::simd::{Ahead, stream};
 use crate::cpu::tile::Storage;
 use crate::cpu::{CpuCall, threads};
@@ -16,6 +16,10 @@ use crate::error::{Error, Result};
 
 /// Elements of a piece; a multiple of the lanes, as their order wants it.
 const PIECE: usize = 512;
+
+/// Rows of a gradient that are worked on together: the weight and its gradient are fetched once for
+/// all of them.
+const GROUP: usize = 4;
 
 /// Runs a kernel for the dtype of the call's first input.
 macro_rules! for_dtype {
@@ -52,23 +56,26 @@ pub(super) fn backward(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
 
 /// Pieces of rows in the type they are computed in. Filled once per task: clearing them for every
 /// row would cost as much as a short row.
-struct Tiles<W> {
-    x: [W; PIECE],
-    dy: [W; PIECE],
-    weight: [W; PIECE],
-    out: [W; PIECE],
+struct Tiles<T: Storage> {
+    x: [T::Wide; PIECE],
+    dy: [T::Wide; PIECE],
+    weight: [T::Wide; PIECE],
+    out: [T::Wide; PIECE],
+    /// A narrow result on its way past the caches.
+    narrow: [T; PIECE],
 }
 
-impl<W: Float> Tiles<W> {
-    fn new() -> Tiles<W> {
-        let zero = [W::ZERO; PIECE];
-        Tiles { x: zero, dy: zero, weight: [W::ONE; PIECE], out: zero }
+impl<T: Element> Tiles<T> {
+    fn new() -> Tiles<T> {
+        let zero = [T::Wide::ZERO; PIECE];
+        let narrow = [T::zeroed(); PIECE];
+        Tiles { x: zero, dy: zero, weight: [T::Wide::ONE; PIECE], out: zero, narrow }
     }
 }
 
 /// Elements that are computed in one of the float types.
-trait Element: Storage<Wide: Float> + Send + Sync {}
-impl<T: Storage<Wide: Float> + Send + Sync> Element for T {}
+trait Element: Storage<Wide: Float + bytemuck::Pod> + Send + Sync {}
+impl<T: Storage<Wide: Float + bytemuck::Pod> + Send + Sync> Element for T {}
 
 fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> Result<()> {
     let columns = columns_of(call);
@@ -79,11 +86,13 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32, weighted: bool) -> R
     let streamed = x.is_some() && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, y| {
         let mut tiles = Tiles::new();
-        stream::each_row(y, columns, streamed, |row, y| {
-            let x = row_of(x, chunk * rows_per_chunk + row, columns);
+        for (row, y) in y.chunks_exact_mut(columns).enumerate() {
+            let row = chunk * rows_per_chunk + row;
+            let x = rows_of(x, &(row..row + 1), columns);
             let tiles = &mut tiles;
-            crate::cpu::simd::run(Forward { x, weight, y, eps, tiles });
-        });
+            crate::cpu::simd::run(Forward { x, weight, y, eps, streamed, tiles });
+        }
+        stream::finish_if(streamed);
     });
     Ok(())
 }
@@ -94,7 +103,8 @@ struct Forward<'a, T: Storage> {
     weight: Option<&'a [T]>,
     y: &'a mut [T],
     eps: f32,
-    tiles: &'a mut Tiles<T::Wide>,
+    streamed: bool,
+    tiles: &'a mut Tiles<T>,
 }
 
 impl<T: Element> pulp::WithSimd for Forward<'_, T> {
@@ -102,13 +112,15 @@ impl<T: Element> pulp::WithSimd for Forward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Forward { x, weight, y, eps, tiles } = self;
-        let Tiles { x: x_tile, weight: w_tile, out: tile, .. } = tiles;
+        let Forward { x, weight, y, eps, streamed, tiles } = self;
+        let Tiles { x: x_tile, weight: w_tile, out: tile, narrow, .. } = tiles;
         let columns = y.len();
         let mut squares = Lanes::zero();
         let (result, next_x) = (Ahead::of(y), Ahead::behind(x.unwrap_or(y)));
         for piece in pieces(columns) {
-            result.fetch_all(piece.clone());
+            if !streamed {
+                result.fetch_all(piece.clone());
+            }
             let x = widened(&x.unwrap_or(y)[piece], x_tile);
             squares.add_products(x, x);
         }
@@ -119,31 +131,45 @@ impl<T: Element> pulp::WithSimd for Forward<'_, T> {
             let y = &mut y[piece.clone()];
             let w = match weight {
                 Some(weight) => widened(&weight[piece], w_tile),
-                None => &w_tile[..],
+                None => &w_tile[..y.len()],
             };
             match as_wide::<T>(y) {
-                Some(y) => {
-                    for ((y, &x), &w) in y.iter_mut().zip(x).zip(w) {
-                        *y = x * r * w;
-                    }
-                }
+                Some(y) => scaled(x, r, w, y, streamed),
                 None => {
                     // The normalised value is rounded before the weight comes in, as in MLX.
-                    let tile = &mut tile[..y.len()];
+                    let (tile, narrow) = (&mut tile[..y.len()], &mut narrow[..y.len()]);
                     for (value, &x) in tile.iter_mut().zip(x) {
                         *value = x * r;
                     }
-                    T::narrow_slice(tile, y);
+                    T::narrow_slice(tile, narrow);
                     if weight.is_some() {
-                        T::widen_slice(y, tile);
+                        T::widen_slice(narrow, tile);
                         for (value, &w) in tile.iter_mut().zip(w) {
                             *value = *value * w;
                         }
-                        T::narrow_slice(tile, y);
+                        T::narrow_slice(tile, narrow);
                     }
+                    stream::copy_if(streamed, narrow, y);
                 }
             }
         }
+    }
+}
+
+/// `x·r·w`.
+#[inline(always)]
+fn scaled<W: Float + bytemuck::Pod>(x: &[W], r: W, w: &[W], y: &mut [W], streamed: bool) {
+    let ((xs, x_rest), (ws, w_rest)) = (x.as_chunks::<LANES>(), w.as_chunks::<LANES>());
+    let (ys, y_rest) = y.as_chunks_mut::<LANES>();
+    for ((y, x), w) in ys.iter_mut().zip(xs).zip(ws) {
+        let mut values = [W::ZERO; LANES];
+        for lane in 0..LANES {
+            values[lane] = x[lane] * r * w[lane];
+        }
+        stream::store_if(streamed, values, y);
+    }
+    for ((y, &x), &w) in y_rest.iter_mut().zip(x_rest).zip(w_rest) {
+        *y = x * r * w;
     }
 }
 
@@ -191,13 +217,25 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
         let mut tiles = Tiles::new();
-        stream::each_row(dx, columns, streamed, |row, dx| {
-            let row = chunk * rows_per_chunk + row;
-            let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
-            let scale = Scale::Given(r[row]);
+        for (group, dx) in dx.chunks_mut(GROUP * columns).enumerate() {
+            let first = chunk * rows_per_chunk + group * GROUP;
+            let rows = first..first + dx.len() / columns;
+            let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
+            let (scale, dw) = (Scale::Given(&r[rows]), None);
             let tiles = &mut tiles;
-            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw: None, tiles });
-        });
+            crate::cpu::simd::run(Backward {
+                columns,
+                x,
+                weight,
+                dy,
+                scale,
+                dx,
+                dw,
+                streamed,
+                tiles,
+            });
+        }
+        stream::finish_if(streamed);
     });
     Ok(())
 }
@@ -213,35 +251,50 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
         let mut tiles = Tiles::new();
         partial.fill(T::Wide::ZERO);
-        stream::each_row(dx, columns, streamed, |row, dx| {
-            let row = block * rows_per_block + row;
-            let (x, dy) = (row_of(x, row, columns), row_of(dy, row, columns));
+        for (group, dx) in dx.chunks_mut(GROUP * columns).enumerate() {
+            let first = block * rows_per_block + group * GROUP;
+            let rows = first..first + dx.len() / columns;
+            let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
             let (weight, scale) = (Some(weight), Scale::From(eps));
             let dw = Some(&mut partial[..]);
             let tiles = &mut tiles;
-            crate::cpu::simd::run(Backward { x, weight, dy, scale, dx, dw, tiles });
-        });
+            crate::cpu::simd::run(Backward {
+                columns,
+                x,
+                weight,
+                dy,
+                scale,
+                dx,
+                dw,
+                streamed,
+                tiles,
+            });
+        }
+        stream::finish_if(streamed);
     });
     add_partials(partials, dw);
     Ok(())
 }
 
-/// Where a row's `r` comes from.
-enum Scale<W> {
-    Given(W),
+/// Where `r` comes from.
+enum Scale<'a, W> {
+    /// One for each row.
+    Given(&'a [W]),
     From(f32),
 }
 
-/// One row of the gradient. An input without memory of its own is in `dx`.
+/// A few rows of the gradient. An input without memory of its own is in `dx`.
 struct Backward<'a, T: Storage> {
+    columns: usize,
     x: Option<&'a [T]>,
     weight: Option<&'a [T]>,
     dy: Option<&'a [T]>,
-    scale: Scale<T::Wide>,
+    scale: Scale<'a, T::Wide>,
     dx: &'a mut [T],
     /// The weight's gradient so far.
     dw: Option<&'a mut [T::Wide]>,
-    tiles: &'a mut Tiles<T::Wide>,
+    streamed: bool,
+    tiles: &'a mut Tiles<T>,
 }
 
 impl<T: Element> pulp::WithSimd for Backward<'_, T> {
@@ -249,80 +302,117 @@ impl<T: Element> pulp::WithSimd for Backward<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Backward { x, weight, dy, scale, dx, mut dw, tiles } = self;
-        let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, out: tile } = tiles;
-        let columns = dx.len();
-        let (mut products, mut squares) = (Lanes::zero(), Lanes::zero());
+        let Backward { columns, x, weight, dy, scale, dx, mut dw, streamed, tiles } = self;
+        let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, out: tile, narrow } = tiles;
+        let rows = dx.len() / columns;
+        let mut sums = [(Lanes::zero(), Lanes::zero()); GROUP];
         let result = Ahead::of(dx);
         let (next_x, next_dy) = (Ahead::behind(x.unwrap_or(dx)), Ahead::behind(dy.unwrap_or(dx)));
         for piece in pieces(columns) {
-            result.fetch_all(piece.clone());
-            let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
-            let dy = widened(&dy.unwrap_or(dx)[piece.clone()], dy_tile);
-            match weight {
-                Some(weight) => {
-                    let w = widened(&weight[piece], w_tile);
-                    products.add_products3(dy, w, x);
-                }
-                None => products.add_products(dy, x),
-            }
-            if let Scale::From(_) = scale {
-                squares.add_products(x, x);
-            }
-        }
-        let r = match scale {
-            Scale::Given(r) => r,
-            Scale::From(eps) => inverse_root(squares, columns, eps),
-        };
-        let slope = products.sum() * r * r / T::Wide::from_f64(columns as f64);
-        for piece in pieces(columns) {
-            next_x.fetch_all(piece.clone());
-            next_dy.fetch_all(piece.clone());
-            let x = taken(x, dx, piece.clone(), x_tile);
-            let dy = taken(dy, dx, piece.clone(), dy_tile);
             let w = match weight {
                 Some(weight) => widened(&weight[piece.clone()], w_tile),
-                None => &w_tile[..],
+                None => &w_tile[..piece.len()],
             };
-            let dw = dw.as_mut().map(|dw| &mut dw[piece.clone()]);
-            let dx = &mut dx[piece];
-            match as_wide::<T>(dx) {
-                Some(dx) => gradient(x, w, dy, r, slope, dx, dw),
-                None => {
-                    let tile = &mut tile[..dx.len()];
-                    gradient(x, w, dy, r, slope, tile, dw);
-                    T::narrow_slice(tile, dx);
+            for (row, (products, squares)) in sums[..rows].iter_mut().enumerate() {
+                let piece = piece_of_row(&piece, row, columns);
+                if !streamed {
+                    result.fetch_all(piece.clone());
+                }
+                let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
+                let dy = widened(&dy.unwrap_or(dx)[piece], dy_tile);
+                add_sums(products, squares, x, w, dy);
+            }
+        }
+        let mut factors = [(T::Wide::ZERO, T::Wide::ZERO); GROUP];
+        for (row, (products, squares)) in sums[..rows].iter().enumerate() {
+            let r = match scale {
+                Scale::Given(r) => r[row],
+                Scale::From(eps) => inverse_root(*squares, columns, eps),
+            };
+            factors[row] = (r, products.sum() * r * r / T::Wide::from_f64(columns as f64));
+        }
+        for piece in pieces(columns) {
+            let w = match weight {
+                Some(weight) => widened(&weight[piece.clone()], w_tile),
+                None => &w_tile[..piece.len()],
+            };
+            let mut dw = dw.as_mut().map(|dw| &mut dw[piece.clone()]);
+            for (row, &(r, slope)) in factors[..rows].iter().enumerate() {
+                let piece = piece_of_row(&piece, row, columns);
+                next_x.fetch_all(piece.clone());
+                next_dy.fetch_all(piece.clone());
+                let x = taken(x, dx, piece.clone(), x_tile);
+                let dy = taken(dy, dx, piece.clone(), dy_tile);
+                if let Some(dw) = &mut dw {
+                    add_row(x, dy, r, dw);
+                }
+                let dx = &mut dx[piece];
+                match as_wide::<T>(dx) {
+                    Some(dx) => gradient(x, w, dy, r, slope, dx, streamed),
+                    None => {
+                        let (tile, narrow) = (&mut tile[..dx.len()], &mut narrow[..dx.len()]);
+                        gradient(x, w, dy, r, slope, tile, false);
+                        T::narrow_slice(tile, narrow);
+                        stream::copy_if(streamed, narrow, dx);
+                    }
                 }
             }
         }
     }
 }
 
-/// `r·(dy·w − x·slope)`, and the row's part of the weight's gradient if that is wanted.
+/// Adds the products `(dy·w)·x` and the squares of `x`.
 #[inline(always)]
-fn gradient<W: Float>(
+fn add_sums<W: Float>(products: &mut Lanes<W>, squares: &mut Lanes<W>, x: &[W], w: &[W], dy: &[W]) {
+    let (mut product_lanes, mut square_lanes) = (products.0, squares.0);
+    let (xs, x_rest) = x.as_chunks::<LANES>();
+    let (ws, w_rest) = w.as_chunks::<LANES>();
+    let (dys, dy_rest) = dy.as_chunks::<LANES>();
+    for ((x, w), dy) in xs.iter().zip(ws).zip(dys) {
+        for lane in 0..LANES {
+            product_lanes[lane] = product_lanes[lane] + dy[lane] * w[lane] * x[lane];
+            square_lanes[lane] = square_lanes[lane] + x[lane] * x[lane];
+        }
+    }
+    for (lane, ((&x, &w), &dy)) in x_rest.iter().zip(w_rest).zip(dy_rest).enumerate() {
+        product_lanes[lane] = product_lanes[lane] + dy * w * x;
+        square_lanes[lane] = square_lanes[lane] + x * x;
+    }
+    (products.0, squares.0) = (product_lanes, square_lanes);
+}
+
+/// `r·(dy·w − x·slope)`.
+#[inline(always)]
+fn gradient<W: Float + bytemuck::Pod>(
     x: &[W],
     w: &[W],
     dy: &[W],
     r: W,
     slope: W,
     dx: &mut [W],
-    dw: Option<&mut [W]>,
+    streamed: bool,
 ) {
-    let inputs = x.iter().zip(w).zip(dy);
-    match dw {
-        // One loop for both, so that the inputs are loaded once.
-        Some(dw) => {
-            for ((dx, dw), ((&x, &w), &dy)) in dx.iter_mut().zip(dw).zip(inputs) {
-                *dw = *dw + dy * x * r;
-                *dx = r * (dy * w - x * slope);
-            }
+    let (xs, x_rest) = x.as_chunks::<LANES>();
+    let (ws, w_rest) = w.as_chunks::<LANES>();
+    let (dys, dy_rest) = dy.as_chunks::<LANES>();
+    let (dxs, dx_rest) = dx.as_chunks_mut::<LANES>();
+    for (((dx, x), w), dy) in dxs.iter_mut().zip(xs).zip(ws).zip(dys) {
+        let mut values = [W::ZERO; LANES];
+        for lane in 0..LANES {
+            values[lane] = r * (dy[lane] * w[lane] - x[lane] * slope);
         }
-        None => {
-            for (dx, ((&x, &w), &dy)) in dx.iter_mut().zip(inputs) {
-                *dx = r * (dy * w - x * slope);
-            }
-        }
+        stream::store_if(streamed, values, dx);
+    }
+    for (((dx, &x), &w), &dy) in dx_rest.iter_mut().zip(x_rest).zip(w_rest).zip(dy_rest) {
+        *dx = r * (dy * w - x * slope);
+    }
+}
+
+/// Adds a piece of a row to the weight's gradient.
+#[inline(always)]
+fn add_row<W: Float>(x: &[W], dy: &[W], r: W, dw: &mut [W]) {
+    for ((dw, &x), &dy) in dw.iter_mut().zip(x).zip(dy) {
+        *dw = *dw + dy * x * r;
     }
 }
 
@@ -364,9 +454,7 @@ impl<T: Element> pulp::WithSimd for AddRow<'_, T> {
         for piece in pieces(dw.len()) {
             let x = widened(&x[piece.clone()], &mut x_tile);
             let dy = widened(&dy[piece.clone()], &mut dy_tile);
-            for ((dw, &x), &dy) in dw[piece].iter_mut().zip(x).zip(dy) {
-                *dw = *dw + dy * x * r;
-            }
+            add_row(x, dy, r, &mut dw[piece]);
         }
     }
 }
@@ -457,8 +545,14 @@ fn own_input<'a, T: Element>(call: &CpuCall<'a>, input: usize) -> Result<Option<
     if call.aliased(input) { Ok(None) } else { call.input::<T>(input).map(Some) }
 }
 
-fn row_of<T>(x: Option<&[T]>, row: usize, columns: usize) -> Option<&[T]> {
-    x.map(|x| &x[row * columns..(row + 1) * columns])
+fn rows_of<'a, T>(x: Option<&'a [T]>, rows: &Range<usize>, columns: usize) -> Option<&'a [T]> {
+    x.map(|x| &x[rows.start * columns..rows.end * columns])
+}
+
+/// Where a piece of row `row` lies among some rows.
+#[inline(always)]
+fn piece_of_row(piece: &Range<usize>, row: usize, columns: usize) -> Range<usize> {
+    row * columns + piece.start..row * columns + piece.end
 }
 
 /// The length of the rows; kernels do not run on arrays without columns.

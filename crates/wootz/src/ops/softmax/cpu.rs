@@ -80,9 +80,7 @@ fn each_row<T: Storage + Send + Sync, const N: usize>(
             kernel(Row { inputs, out: &mut beside, waiting: None, next });
             T::narrow_slice(&beside, out);
         }
-        if streamed {
-            stream::finish();
-        }
+        stream::finish_if(streamed);
     });
     Ok(())
 }

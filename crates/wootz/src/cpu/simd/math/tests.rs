@@ -85,7 +85,7 @@ fn f32_functions_of_one_argument_are_within_their_ulps_for_all_kinds_of_numbers(
     let nonpositive =
         |x: f32| if !(-87.0..=0.0).contains(&x) { exp(x) } else { exp_nonpositive(x) };
     sweep("exp_nonpositive", 1.01, nonpositive, double::exp);
-    assert_eq!([-87.5, -1e30, f32::NEG_INFINITY].map(exp_nonpositive), [0.0; 3]);
+    assert_eq!([-88.0, -1e30, f32::NEG_INFINITY].map(exp_nonpositive), [0.0; 3]);
     assert!(exp_nonpositive(f32::from_bits(0x7fc0_0001)).is_nan());
     sweep("expm1", 0.51, expm1, double::expm1);
     sweep("log", 0.8, log, double::log);
