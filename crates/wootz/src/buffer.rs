@@ -107,9 +107,9 @@ impl GpuMemory {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Remembers who writes this memory.
-    pub(crate) fn set_writer(&self, submission: Arc<GpuSubmission>) {
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(submission);
+    /// Remembers who writes this memory: nobody while what is to write it is still being recorded.
+    pub(crate) fn set_writer(&self, submission: Option<Arc<GpuSubmission>>) {
+        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = submission;
     }
 
     /// Waits for the writer and reports what went wrong in it.

@@ -1,7 +1,7 @@
 //! The explicit level: `Encoder` runs operations into memory that the caller placed, in an order
 //! that it keeps correct by itself. The lazy evaluator is one of its clients.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::buffer::Buffer;
 use crate::cpu::{CpuCall, CpuInput, CpuOutput};
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::eval::{EVALUATION, Evaluation};
+use crate::eval::{Evaluation, lock};
 #[cfg(feature = "gpu")]
 use crate::gpu::{GpuCall, GpuSubmission, Recorder, StatusSite};
 use crate::op::{Op, argument_name};
@@ -63,6 +63,10 @@ pub struct Encoder {
     #[cfg(feature = "gpu")]
     gpu: Option<GpuRecording>,
 }
+
+/// Launches after which recorded GPU work is submitted: bounds what one command buffer does.
+#[cfg(feature = "gpu")]
+const MAX_LAUNCHES: usize = 512;
 
 /// What a GPU encoder has collected.
 #[cfg(feature = "gpu")]
@@ -180,7 +184,7 @@ impl Encoder {
         if let Some(GpuRecording { recorder, written, sites, parents }) = self.gpu {
             let submission = Arc::new(GpuSubmission::new(recorder.submit()?, sites, parents));
             for buffer in written.iter().filter_map(|buffer| buffer.gpu()) {
-                buffer.set_writer(submission.clone());
+                buffer.set_writer(Some(submission.clone()));
             }
             return Ok(Submission { gpu: Some(submission) });
         }
@@ -190,13 +194,13 @@ impl Encoder {
         })
     }
 
-    /// The number of GPU launches recorded so far.
-    pub(crate) fn launches(&self) -> usize {
+    /// Whether so much GPU work is recorded that it should be submitted.
+    pub(crate) fn is_long(&self) -> bool {
         #[cfg(feature = "gpu")]
         if let Some(recording) = &self.gpu {
-            return recording.recorder.len();
+            return recording.recorder.len() >= MAX_LAUNCHES;
         }
-        0
+        false
     }
 
     /// Records one operation whose operands have been checked.
@@ -219,16 +223,15 @@ impl Encoder {
             }
             let mut call = GpuCall::new(op, gpu, recorder, sites, inputs, outputs, scratch)?;
             op.gpu(&mut call)?;
+            // What was written before is gone, and what went wrong then does not matter any more.
+            for output in outputs.iter().filter_map(|output| output.buffer.gpu()) {
+                output.set_writer(None);
+            }
             written.extend(outputs.iter().map(|output| output.buffer.clone()));
             return Ok(());
         }
         run_on_cpu(op, inputs, outputs, scratch)
     }
-}
-
-/// The lock that makes evaluations take turns.
-fn lock() -> MutexGuard<'static, Evaluation> {
-    EVALUATION.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Locks the operands' memory and calls the CPU kernel.

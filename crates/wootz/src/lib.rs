@@ -54,7 +54,7 @@ pub use cpu::{CpuCall, Strided, set_threads, threads};
 pub use device::{Device, Memory, with_device};
 pub use encoder::{Encoder, Submission, Workspace};
 pub use error::{Error, Result};
-pub use eval::{async_eval, eval};
+pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
 pub use ops::*;
 
 /// The README's example, run as a test.

@@ -56,6 +56,11 @@ fn key_or_next(given: Option<&Array>) -> Result<Array> {
     if let Some(key) = given {
         return Ok(key.clone());
     }
+    if crate::eval::is_recording() {
+        let reason = "random numbers without a key would be the same in every call; make a key an \
+                      argument of the function";
+        return Err(Error::Transform { transform: "compile", reason: reason.into() });
+    }
     let state = NEXT_KEY.with_borrow(|state| *state).unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now = now.map_or(0, |time| time.as_nanos() as u64);

@@ -1,11 +1,13 @@
 //! The part of a graph that a transform walks.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::array::{Array, Node};
+use crate::error::{Error, Result};
+use crate::op::Elementwise;
 
 /// What a transform has for each output of the nodes it walked.
 pub(super) struct Values(HashMap<*const Node, SmallVec<[Option<Array>; 1]>>);
@@ -79,4 +81,46 @@ pub(super) fn dependents(
         }
     }
     order
+}
+
+/// Computes what the recorded part of a graph reads and does not depend on its arguments: it is the
+/// same every time. An array that a transform outside is looking at cannot be such a constant.
+pub(crate) fn settle_constants(
+    transform: &'static str,
+    arguments: &[Array],
+    outputs: &[Array],
+    inside_another: bool,
+) -> Result<()> {
+    let mut constants: Vec<Array> = Vec::new();
+    let mut seen: HashSet<*const Node> = HashSet::new();
+    let mut pending: Vec<Array> = outputs.to_vec();
+    while let Some(array) = pending.pop() {
+        if !seen.insert(Arc::as_ptr(&array.node)) {
+            continue;
+        }
+        if !array.node.traced {
+            if !array.is_evaluated() && !is_inlined(&array) {
+                constants.push(array);
+            }
+            continue;
+        }
+        let inputs = array.node.work().map(|work| work.inputs).unwrap_or_default();
+        let argument = arguments.iter().any(|known| Arc::ptr_eq(&known.node, &array.node));
+        if inside_another && !argument && !inputs.iter().any(|input| input.node.traced) {
+            let reason = "the function captures an array that a transform around it looks at; \
+                          make it an argument";
+            return Err(Error::Transform { transform, reason: reason.into() });
+        }
+        pending.extend(inputs);
+    }
+    crate::eval(&constants)
+}
+
+/// Whether an array is a number that kernels are given with their parameters.
+fn is_inlined(array: &Array) -> bool {
+    let Some(work) = array.node.work() else { return false };
+    match work.op.elementwise() {
+        Some(Elementwise::Constant(_)) => true,
+        _ => work.op.is_view() && work.inputs.first().is_some_and(is_inlined),
+    }
 }

@@ -81,7 +81,7 @@ pub(crate) fn transposed(
 ) -> Result<Vec<Option<Array>>> {
     let cotangents = (outputs.iter())
         .map(|output| match output.dtype().is_float() {
-            true => placeholder("jvp", output.shape(), output).map(Some),
+            true => placeholder("jvp", output.shape(), output.dtype(), output.device()).map(Some),
             false => Ok(None),
         })
         .collect::<Result<Vec<_>>>()?;

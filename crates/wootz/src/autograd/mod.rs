@@ -12,8 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use batch::Batch;
 pub use custom::{CustomFunction, checkpoint, custom};
+pub(crate) use graph::settle_constants;
 pub use jvp::jvp;
 pub(crate) use jvp::transposed;
+pub(crate) use placeholder::placeholder;
 pub use vjp::{grad, value_and_grad, value_and_grad_aux, vjp};
 pub use vmap::{MapAxes, vmap};
 

@@ -1,8 +1,9 @@
 //! Arrays without values: what a transform shows a function while it records what the function
 //! does.
 
-use crate::array::{Array, Meta};
+use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
+use crate::device::Device;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
@@ -10,9 +11,14 @@ use crate::op::{Metas, Op};
 
 /// A row-major array of a shape and dtype that has no value; asking for one is an error that names
 /// the transform.
-pub(super) fn placeholder(transform: &'static str, shape: &[usize], like: &Array) -> Result<Array> {
-    let meta = Meta::new(transform, shape, like.dtype())?;
-    Array::traced_source(Placeholder { transform, meta }.into(), like.device())
+pub(crate) fn placeholder(
+    transform: &'static str,
+    shape: &[usize],
+    dtype: DType,
+    device: &Device,
+) -> Result<Array> {
+    let meta = Meta::new(transform, shape, dtype)?;
+    Array::traced_source(Placeholder { transform, meta }.into(), device)
 }
 
 #[derive(Debug)]

@@ -142,7 +142,7 @@ pub(super) fn vmap_batch(
         .zip(batched)
         .filter_map(|(pair, batched)| batched.then_some(pair))
     {
-        *argument = placeholder("vmap", &input.shape()[1..], input)?;
+        *argument = placeholder("vmap", &input.shape()[1..], input.dtype(), input.device())?;
         known.insert(argument, input.clone());
         placeholders.push(argument.clone());
     }

@@ -1,15 +1,19 @@
 //! Evaluation: orders the pending part of a graph, fuses elementwise runs, reuses memory and runs
 //! the steps through an [`Encoder`](crate::Encoder).
 
+mod compile;
 mod fusion;
 mod order;
+mod plan;
 mod program;
 mod run;
 mod schedule;
 
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+pub(crate) use compile::is_recording;
+pub use compile::{CompileStats, Compiled, PlanSummary, compile};
 pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, Step, StepKind};
 pub(crate) use run::{read_bytes, read_memory};
 
@@ -23,7 +27,20 @@ pub(crate) struct Evaluation {
     epoch: u32,
 }
 
-pub(crate) static EVALUATION: Mutex<Evaluation> = Mutex::new(Evaluation { epoch: 0 });
+impl Evaluation {
+    /// The number of the next evaluation.
+    fn next_epoch(&mut self) -> u32 {
+        self.epoch = self.epoch.wrapping_add(1).max(1);
+        self.epoch
+    }
+}
+
+/// The lock that makes evaluations take turns.
+pub(crate) fn lock() -> MutexGuard<'static, Evaluation> {
+    EVALUATION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static EVALUATION: Mutex<Evaluation> = Mutex::new(Evaluation { epoch: 0 });
 
 /// Computes arrays and waits for them.
 ///
@@ -65,14 +82,13 @@ fn submit(arrays: &[&Array]) -> Result<()> {
     if evaluated() && !arrays.iter().any(|array| array.device().is_gpu()) {
         return Ok(());
     }
-    let mut evaluation = EVALUATION.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut evaluation = lock();
     // A GPU array counts as evaluated once it is recorded; whoever recorded it has submitted it
     // by the time the lock is free.
     if evaluated() {
         return Ok(());
     }
-    evaluation.epoch = evaluation.epoch.wrapping_add(1).max(1);
-    let graph = order::Graph::collect(evaluation.epoch, arrays);
+    let graph = order::Graph::collect(evaluation.next_epoch(), arrays);
     let tasks = schedule::schedule(&graph, fusion::plan(&graph));
     run::run(&evaluation, graph, tasks)
 }

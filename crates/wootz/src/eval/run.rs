@@ -17,9 +17,6 @@ use crate::encoder::{Encoder, Operand};
 use crate::error::{Error, Result};
 use crate::op::Op;
 
-/// Launches after which recorded GPU work is submitted: bounds what one command buffer does.
-const MAX_LAUNCHES: usize = 512;
-
 /// Runs everything. What ran before an error stays computed; the rest stays pending.
 pub(crate) fn run(
     evaluation: &MutexGuard<'_, Evaluation>,
@@ -218,7 +215,7 @@ impl Runner<'_, '_> {
     }
 
     fn submit_if_long(&mut self) -> Result<()> {
-        match self.encoders.iter().any(|(_, encoder)| encoder.launches() >= MAX_LAUNCHES) {
+        match self.encoders.iter().any(|(_, encoder)| encoder.is_long()) {
             true => self.submit(),
             false => Ok(()),
         }

@@ -1,0 +1,477 @@
+//! Plans: what a recorded function computes, as steps over memory that was laid out ahead. Replaying
+//! a plan builds no nodes, infers no shapes and allocates only for results that the caller still
+//! holds from earlier replays.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+
+use super::fusion::{self, InputRef, Task};
+use super::order::Graph;
+use super::program::{Fused, Program};
+use super::{Evaluation, lock, schedule};
+use crate::array::{Array, Meta, Node, Work};
+use crate::buffer::Buffer;
+use crate::device::Device;
+use crate::encoder::{Encoder, Operand};
+use crate::error::{Error, Result};
+use crate::op::OpRef;
+
+/// Memory that a step reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Of an argument of the call.
+    Argument(usize),
+    /// Of an array that the function captured or made.
+    Constant(usize),
+    /// Of the plan, used again and again.
+    Slot(usize),
+    /// Of a result, which the caller may keep.
+    Result(usize),
+}
+
+/// A use of memory, and how it is seen.
+struct Use {
+    place: Place,
+    meta: Meta,
+}
+
+struct Step {
+    op: OpRef,
+    inputs: SmallVec<[Use; 4]>,
+    outputs: SmallVec<[Use; 1]>,
+    scratch: Option<usize>,
+}
+
+/// What a function computes for arguments of one signature.
+pub(crate) struct Plan {
+    device: Device,
+    steps: Vec<Step>,
+    outputs: Vec<Use>,
+    constants: Vec<Arc<Buffer>>,
+    /// Bytes of each slot, and of each result.
+    slots: Vec<usize>,
+    results: Vec<usize>,
+    nodes: usize,
+    memory: Mutex<Option<Memory>>,
+}
+
+/// What a plan's steps run on; made when it is first replayed.
+struct Memory {
+    steps: Vec<ReadyStep>,
+    /// Buffers that results were written to, which are used again once their callers let go.
+    results: Vec<Vec<Arc<Buffer>>>,
+    /// Stands where an argument or a result will be.
+    nothing: Arc<Buffer>,
+}
+
+struct ReadyStep {
+    inputs: SmallVec<[Operand; 4]>,
+    outputs: SmallVec<[Operand; 1]>,
+    scratch: Option<Arc<Buffer>>,
+    /// Operands that are different in every replay: their index, outputs counted behind inputs.
+    changing: SmallVec<[(usize, Place); 2]>,
+}
+
+/// Buffers kept for a result: one that the caller reads and one to write, and one to spare.
+const KEPT_RESULTS: usize = 3;
+
+impl Plan {
+    /// The plan that computes `outputs` from `arguments`, which are placeholders.
+    pub(crate) fn new(arguments: &[Array], outputs: &[Array], device: &Device) -> Result<Plan> {
+        let mut evaluation = lock();
+        let graph = Graph::collect(evaluation.next_epoch(), &outputs.iter().collect::<Vec<_>>());
+        let tasks = schedule::schedule(&graph, fusion::plan(&graph));
+        let mut planner = Planner {
+            device,
+            arguments,
+            graph: &graph,
+            storages: Vec::new(),
+            of_node: HashMap::new(),
+            constants: Vec::new(),
+            steps: Vec::with_capacity(tasks.len()),
+        };
+        for task in tasks {
+            planner.add(task)?;
+        }
+        planner.finish(outputs)
+    }
+
+    /// Nodes of the graph that the plan stands for.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Kernels that a replay runs.
+    pub(crate) fn steps(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Bytes that a replay takes beside arguments and constants.
+    pub(crate) fn bytes(&self) -> usize {
+        self.slots.iter().chain(&self.results).sum()
+    }
+
+    /// Computes the results for arguments that are evaluated, row-major and of the plan's signature.
+    pub(crate) fn replay(&self, arguments: &[Array]) -> Result<Vec<Array>> {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        if memory.is_none() {
+            *memory = Some(self.lay_out()?);
+        }
+        let Some(memory) = memory.as_mut() else { return Ok(Vec::new()) };
+        let results = memory.next_results(&self.device, &self.results)?;
+        let given = |place: Place| match place {
+            Place::Argument(index) => arguments[index].buffer(),
+            Place::Result(index) => results.get(index),
+            Place::Constant(_) | Place::Slot(_) => None,
+        };
+        let evaluation = lock();
+        memory.run(&evaluation, &self.device, &self.steps, given)?;
+        drop(evaluation);
+        let array = |output: &Use| {
+            let buffer = match output.place {
+                Place::Constant(index) => Some(&self.constants[index]),
+                place => given(place),
+            };
+            let missing = || Error::Transform {
+                transform: "compile",
+                reason: "a result has no memory".into(),
+            };
+            let buffer = buffer.cloned().ok_or_else(missing)?;
+            Ok(Array::from_buffer(&self.device, output.meta.clone(), buffer))
+        };
+        self.outputs.iter().map(array).collect()
+    }
+
+    fn lay_out(&self) -> Result<Memory> {
+        let alloc = |bytes: &usize| Buffer::alloc(&self.device, *bytes);
+        let slots = self.slots.iter().map(alloc).collect::<Result<Vec<_>>>()?;
+        let nothing = Buffer::alloc(&self.device, 0)?;
+        let buffer = |place: Place| match place {
+            Place::Constant(index) => &self.constants[index],
+            Place::Slot(index) => &slots[index],
+            Place::Argument(_) | Place::Result(_) => &nothing,
+        };
+        let operand =
+            |used: &Use| Operand { meta: used.meta.clone(), buffer: buffer(used.place).clone() };
+        let ready = |step: &Step| ReadyStep {
+            inputs: step.inputs.iter().map(operand).collect(),
+            outputs: step.outputs.iter().map(operand).collect(),
+            scratch: step.scratch.map(|slot| slots[slot].clone()),
+            changing: (step.inputs.iter().chain(&step.outputs).enumerate())
+                .filter(|(_, used)| matches!(used.place, Place::Argument(_) | Place::Result(_)))
+                .map(|(index, used)| (index, used.place))
+                .collect(),
+        };
+        Ok(Memory {
+            steps: self.steps.iter().map(ready).collect(),
+            results: self.results.iter().map(|_| Vec::new()).collect(),
+            nothing,
+        })
+    }
+}
+
+impl Memory {
+    /// Memory for each result that nobody holds.
+    fn next_results(&mut self, device: &Device, bytes: &[usize]) -> Result<Vec<Arc<Buffer>>> {
+        let next = |(kept, &bytes): (&mut Vec<Arc<Buffer>>, &usize)| {
+            if let Some(free) = kept.iter().find(|buffer| Arc::strong_count(buffer) == 1) {
+                return Ok(free.clone());
+            }
+            let buffer = Buffer::alloc(device, bytes)?;
+            if kept.len() == KEPT_RESULTS {
+                kept.remove(0);
+            }
+            kept.push(buffer.clone());
+            Ok(buffer)
+        };
+        self.results.iter_mut().zip(bytes).map(next).collect()
+    }
+
+    fn run<'b>(
+        &mut self,
+        evaluation: &MutexGuard<'_, Evaluation>,
+        device: &Device,
+        steps: &[Step],
+        given: impl Fn(Place) -> Option<&'b Arc<Buffer>>,
+    ) -> Result<()> {
+        let mut encoder = Encoder::new(device)?;
+        for (step, ready) in steps.iter().zip(&mut self.steps) {
+            for index in 0..ready.changing.len() {
+                let (operand, place) = ready.changing[index];
+                if let Some(buffer) = given(place) {
+                    *ready.buffer_mut(operand) = buffer.clone();
+                }
+            }
+            let ReadyStep { inputs, outputs, scratch, .. } = &*ready;
+            let result = encoder.record(evaluation, &*step.op, inputs, outputs, scratch.as_ref());
+            // Arguments and results are the caller's: a plan that held on to them would keep them
+            // alive, or take them for being in use.
+            for index in 0..ready.changing.len() {
+                let (operand, _) = ready.changing[index];
+                *ready.buffer_mut(operand) = self.nothing.clone();
+            }
+            result?;
+            if encoder.is_long() {
+                std::mem::replace(&mut encoder, Encoder::new(device)?).submit()?;
+            }
+        }
+        encoder.submit()?;
+        Ok(())
+    }
+}
+
+impl ReadyStep {
+    fn buffer_mut(&mut self, operand: usize) -> &mut Arc<Buffer> {
+        match operand.checked_sub(self.inputs.len()) {
+            Some(output) => &mut self.outputs[output].buffer,
+            None => &mut self.inputs[operand].buffer,
+        }
+    }
+}
+
+/// Memory of the plan while it is made: who writes it, and when it is used last.
+struct Storage {
+    /// Known for arguments and constants; decided at the end for what steps write.
+    place: Option<Place>,
+    bytes: usize,
+    last_use: usize,
+}
+
+/// A step whose memory is not yet decided.
+struct LooseStep {
+    op: OpRef,
+    inputs: SmallVec<[(usize, Meta); 4]>,
+    outputs: SmallVec<[(usize, Meta); 1]>,
+    scratch: usize,
+}
+
+struct Planner<'a> {
+    device: &'a Device,
+    arguments: &'a [Array],
+    graph: &'a Graph,
+    storages: Vec<Storage>,
+    /// The storages of a node's outputs.
+    of_node: HashMap<*const Node, SmallVec<[usize; 1]>>,
+    constants: Vec<Arc<Buffer>>,
+    steps: Vec<LooseStep>,
+}
+
+impl Planner<'_> {
+    fn add(&mut self, task: Task) -> Result<()> {
+        let Some(node) = &self.graph.nodes[task.place()] else { return Ok(()) };
+        if node.device != *self.device {
+            let (here, there) = (self.device, &node.device);
+            return Err(failed(format!("the arguments are on {here}, and a result on {there}")));
+        }
+        match task {
+            Task::Node(_) => {
+                let Some(work) = node.work() else { return Ok(()) };
+                self.add_node(node, work)
+            }
+            Task::Fused { program, inputs, .. } => self.add_fused(node, program, &inputs),
+        }
+    }
+
+    fn add_node(&mut self, node: &Arc<Node>, work: Work) -> Result<()> {
+        let argument = |argument: &Array| Arc::ptr_eq(&argument.node, node);
+        if let Some(index) = self.arguments.iter().position(argument) {
+            let storage = self.storage(Some(Place::Argument(index)), 0);
+            self.of_node.insert(Arc::as_ptr(node), SmallVec::from_elem(storage, 1));
+            return Ok(());
+        }
+        if work.op.is_transfer() {
+            return Err(failed(format!("an array is moved between devices by {}", work.op.name())));
+        }
+        if work.op.is_view() {
+            let seen = (0..node.outputs.len())
+                .map(|output| self.input(&work.inputs[work.op.viewed(output)]))
+                .collect::<Result<_>>()?;
+            self.of_node.insert(Arc::as_ptr(node), seen);
+            return Ok(());
+        }
+        let inputs: SmallVec<[&Array; 4]> = work.inputs.iter().collect();
+        self.add_step(node, work.op.clone(), &inputs)
+    }
+
+    fn add_fused(&mut self, root: &Arc<Node>, program: Program, inputs: &[InputRef]) -> Result<()> {
+        let input = |reference: &InputRef| {
+            let node = self.graph.nodes[reference.member].as_ref()?;
+            node.with_work(|work| work.inputs[reference.input].clone())
+        };
+        let inputs: SmallVec<[Array; 4]> = inputs.iter().filter_map(input).collect();
+        let op = Fused { program, shape: root.outputs[0].layout.shape.clone() };
+        self.add_step(root, op.into(), &inputs.iter().collect::<SmallVec<[&Array; 4]>>())
+    }
+
+    fn add_step(&mut self, node: &Arc<Node>, op: OpRef, inputs: &[&Array]) -> Result<()> {
+        let used =
+            |planner: &mut Self, input: &&Array| Ok((planner.input(input)?, input.meta().clone()));
+        let inputs = inputs
+            .iter()
+            .map(|input| used(self, input))
+            .collect::<Result<SmallVec<[(usize, Meta); 4]>>>()?;
+        let metas = inputs.iter().map(|(_, meta)| meta).collect::<SmallVec<[&Meta; 4]>>();
+        let scratch = op.scratch(&metas, self.device.is_gpu());
+        drop(metas);
+        let outputs: SmallVec<[(usize, Meta); 1]> = (node.outputs.iter())
+            .map(|meta| (self.storage(None, meta.bytes()), meta.clone()))
+            .collect();
+        self.of_node
+            .insert(Arc::as_ptr(node), outputs.iter().map(|&(storage, _)| storage).collect());
+        // Nothing to compute, and kernels need not know about empty arrays.
+        if outputs.iter().all(|(_, meta)| meta.size() == 0) {
+            return Ok(());
+        }
+        let step = self.steps.len();
+        for &(storage, _) in inputs.iter().chain(&outputs) {
+            self.storages[storage].last_use = step;
+        }
+        self.steps.push(LooseStep { op, inputs, outputs, scratch });
+        Ok(())
+    }
+
+    fn storage(&mut self, place: Option<Place>, bytes: usize) -> usize {
+        self.storages.push(Storage { place, bytes, last_use: 0 });
+        self.storages.len() - 1
+    }
+
+    /// The storage of an array: one that was planned, or the memory of an evaluated array.
+    fn input(&mut self, array: &Array) -> Result<usize> {
+        if let Some(storages) = self.of_node.get(&Arc::as_ptr(&array.node)) {
+            return Ok(storages[array.output_index()]);
+        }
+        let Some(buffer) = array.buffer() else {
+            return Err(failed("an array was not found in the recorded graph".into()));
+        };
+        let known = self.constants.iter().position(|constant| Arc::ptr_eq(constant, buffer));
+        let constant = known.unwrap_or_else(|| {
+            self.constants.push(buffer.clone());
+            self.constants.len() - 1
+        });
+        Ok(self.storage(Some(Place::Constant(constant)), 0))
+    }
+
+    /// Decides where everything lies.
+    fn finish(mut self, outputs: &[Array]) -> Result<Plan> {
+        let wanted =
+            outputs.iter().map(|output| self.input(output)).collect::<Result<Vec<usize>>>()?;
+        let mut results = Vec::new();
+        for &storage in &wanted {
+            if self.storages[storage].place.is_none() {
+                self.storages[storage].place = Some(Place::Result(results.len()));
+                results.push(self.storages[storage].bytes);
+            }
+        }
+        let mut slots = Slots::default();
+        let mut steps = Vec::with_capacity(self.steps.len());
+        for (number, step) in self.steps.into_iter().enumerate() {
+            let mut given_away = None;
+            for (output, (storage, meta)) in step.outputs.iter().enumerate() {
+                if self.storages[*storage].place.is_some() {
+                    continue;
+                }
+                // The memory of an input that is not needed any more, where the operation can.
+                let donated = step.op.may_alias().iter().find_map(|&(i, o)| {
+                    let (input, input_meta) = step.inputs.get(i)?;
+                    let alone = step.inputs.iter().filter(|(other, _)| other == input).count() == 1;
+                    let fits = o == output && given_away.is_none() && input_meta == meta && alone;
+                    let Storage { place, last_use, .. } = self.storages[*input];
+                    match place {
+                        Some(Place::Slot(slot)) if fits && last_use == number => {
+                            Some((*input, slot))
+                        }
+                        _ => None,
+                    }
+                });
+                let slot = match donated {
+                    Some((input, slot)) => {
+                        given_away = Some(input);
+                        slot
+                    }
+                    None => slots.take(self.storages[*storage].bytes),
+                };
+                self.storages[*storage].place = Some(Place::Slot(slot));
+            }
+            let scratch = (step.scratch > 0).then(|| slots.take(step.scratch));
+            // What is not read after this step; an input may be there twice.
+            let mut ended: SmallVec<[usize; 4]> = SmallVec::new();
+            for &(storage, _) in step.inputs.iter().chain(&step.outputs) {
+                let last = self.storages[storage].last_use == number;
+                if last && given_away != Some(storage) && !ended.contains(&storage) {
+                    ended.push(storage);
+                    if let Some(Place::Slot(slot)) = self.storages[storage].place {
+                        slots.give_back(slot);
+                    }
+                }
+            }
+            scratch.into_iter().for_each(|slot| slots.give_back(slot));
+            let placed = |(storage, meta): (usize, Meta)| {
+                let place = self.storages[storage].place.ok_or_else(lost)?;
+                Ok(Use { place, meta })
+            };
+            steps.push(Step {
+                op: step.op,
+                inputs: step.inputs.into_iter().map(placed).collect::<Result<_>>()?,
+                outputs: step.outputs.into_iter().map(placed).collect::<Result<_>>()?,
+                scratch,
+            });
+        }
+        let outputs = (outputs.iter().zip(wanted))
+            .map(|(output, storage)| {
+                let place = self.storages[storage].place.ok_or_else(lost)?;
+                Ok(Use { place, meta: output.meta().clone() })
+            })
+            .collect::<Result<_>>()?;
+        Ok(Plan {
+            device: self.device.clone(),
+            steps,
+            outputs,
+            constants: self.constants,
+            slots: slots.bytes,
+            results,
+            nodes: self.graph.nodes.len(),
+            memory: Mutex::new(None),
+        })
+    }
+}
+
+/// Slots as they are handed out: a free one that is large enough, or one that is made larger.
+#[derive(Default)]
+struct Slots {
+    bytes: Vec<usize>,
+    free: Vec<usize>,
+}
+
+impl Slots {
+    fn take(&mut self, bytes: usize) -> usize {
+        let fitting = |&(_, &slot): &(usize, &usize)| self.bytes[slot] >= bytes;
+        let free = || self.free.iter().enumerate();
+        let smallest = free().filter(fitting).min_by_key(|(_, slot)| self.bytes[**slot]);
+        let chosen = smallest.or_else(|| free().max_by_key(|(_, slot)| self.bytes[**slot]));
+        match chosen.map(|(position, _)| position) {
+            Some(position) => {
+                let slot = self.free.swap_remove(position);
+                self.bytes[slot] = self.bytes[slot].max(bytes);
+                slot
+            }
+            None => {
+                self.bytes.push(bytes);
+                self.bytes.len() - 1
+            }
+        }
+    }
+
+    fn give_back(&mut self, slot: usize) {
+        self.free.push(slot);
+    }
+}
+
+fn failed(reason: String) -> Error {
+    Error::Transform { transform: "compile", reason }
+}
+
+fn lost() -> Error {
+    failed("a step of the recorded graph has no memory".into())
+}

@@ -1,0 +1,249 @@
+//! Compiled functions: the same bits as uncompiled ones, recorded once per signature, replayed in
+//! memory that was laid out ahead.
+#![allow(missing_docs)]
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wootz::{Array, DType, Device, Error, Result, compile, grad, ops, random, vmap};
+
+/// Held by each test while it runs: the CPU's counters are for the process.
+fn take_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn devices() -> Vec<Device> {
+    match Device::gpu() {
+        Ok(gpu) => vec![Device::cpu(), gpu],
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: {error}");
+            vec![Device::cpu()]
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn normal(seed: u64, shape: &[usize], device: &Device) -> Result<Array> {
+    let x = random::normal(shape, DType::F32, 0.0, 1.0, Some(&random::key(seed)?))?;
+    let x = wootz::to_device(&x, device)?;
+    x.eval()?;
+    Ok(x)
+}
+
+/// Two layers with everything a plan must handle: fused runs, views, reductions, constants.
+fn network(x: &[Array]) -> Result<Vec<Array>> {
+    let hidden = ops::maximum(ops::matmul(&x[0], &x[1])? + 0.5, 0.0)?;
+    let scale = Array::from_slice_on(&[1.0f32, 2.0, 3.0], &[3], x[0].device())?;
+    let out = ops::matmul(&hidden, &x[2].transpose()?)? * scale;
+    let normed = ops::softmax(&out, -1)?;
+    Ok(vec![normed.sum(())?, hidden.transpose()?, x[1].clone(), normed])
+}
+
+#[test]
+fn results_have_the_bits_of_the_function_itself() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let compiled = compile(network);
+        for seed in 0..3 {
+            let arguments = [
+                normal(seed, &[5, 7], &device)?,
+                normal(seed + 10, &[7, 6], &device)?,
+                normal(seed + 20, &[3, 6], &device)?,
+            ];
+            let (expected, got) = (network(&arguments)?, compiled.call(&arguments)?);
+            for (index, (expected, got)) in expected.iter().zip(&got).enumerate() {
+                assert_eq!(expected.shape(), got.shape());
+                assert_eq!(expected.to_bytes()?, got.to_bytes()?, "{device} output {index}");
+            }
+        }
+        assert_eq!(compiled.stats().traces, 1);
+        assert_eq!(compiled.stats().replays, 3);
+    }
+    Ok(())
+}
+
+#[test]
+fn results_that_are_kept_keep_their_values() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0, (&x[0] * 2.0).sum(())?]));
+        let mut kept = Vec::new();
+        for i in 0..6 {
+            let x = Array::from_slice_on(&[i as f32; 100], &[100], &device)?;
+            kept.push(double.call(&[x])?);
+        }
+        for (i, results) in kept.iter().enumerate() {
+            assert_eq!(results[0].to_vec::<f32>()?, [2.0 * i as f32; 100], "{device}");
+            assert_eq!(results[1].item::<f32>()?, 200.0 * i as f32, "{device}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn new_shapes_and_dtypes_record_anew_and_numbers_do_not() -> Result<()> {
+    let _turn = take_turn();
+    let scaled = compile(|x: &[Array]| Ok(vec![ops::multiply(&x[0], &x[1])?])).capacity(2);
+    let call = |count: usize, dtype, rate: f32| -> Result<f32> {
+        let x = Array::ones(&[count], dtype)?;
+        let rate = Array::scalar(rate, DType::F32)?;
+        Ok(scaled.call(&[x, rate])?[0].sum(())?.item::<f32>()? / count as f32)
+    };
+    for rate in [0.5, 0.25, 3.0] {
+        assert_eq!(call(4, DType::F32, rate)?, rate);
+    }
+    assert_eq!(scaled.stats().traces, 1);
+    call(5, DType::F32, 1.0)?;
+    call(4, DType::I32, 1.0)?;
+    assert_eq!(scaled.stats().traces, 3);
+    // The first was forgotten, the other two were not.
+    call(4, DType::I32, 1.0)?;
+    call(5, DType::F32, 1.0)?;
+    assert_eq!(scaled.stats().traces, 3);
+    call(4, DType::F32, 1.0)?;
+    assert_eq!(scaled.stats().traces, 4);
+    Ok(())
+}
+
+#[test]
+fn a_replay_takes_the_memory_that_was_planned() -> Result<()> {
+    let _turn = take_turn();
+    let device = Device::cpu();
+    let deep = compile(|x: &[Array]| {
+        let mut y = x[0].clone();
+        for _ in 0..20 {
+            y = ops::softmax(&ops::matmul(&y, &x[1])?, -1)?;
+        }
+        Ok(vec![y])
+    });
+    let arguments = [normal(1, &[256, 256], &device)?, normal(2, &[256, 256], &device)?];
+    let plan = deep.plan(&arguments)?;
+    assert_eq!(plan.nodes, 40 + 2);
+    // Two intermediate results at a time, and the last.
+    assert!(plan.bytes <= 3 * 256 * 256 * 4, "{plan:?}");
+    let before = device.memory().active;
+    device.reset_peak_memory();
+    let mut x = deep.call(&arguments)?;
+    let taken = device.memory().peak - before;
+    assert!(taken as usize <= plan.bytes + 64 * 4, "{taken} bytes, {plan:?}");
+    // Nothing more is allocated when the results before the last are let go.
+    x = deep.call(&[x[0].clone(), arguments[1].clone()])?;
+    x = deep.call(&[x[0].clone(), arguments[1].clone()])?;
+    device.reset_peak_memory();
+    let settled = device.memory().active;
+    for _ in 0..5 {
+        x = deep.call(&[x[0].clone(), arguments[1].clone()])?;
+    }
+    assert_eq!(device.memory().peak, settled);
+    assert_eq!(x[0].shape(), [256, 256]);
+    Ok(())
+}
+
+#[test]
+fn views_are_arguments_and_arguments_may_be_results() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let x = normal(3, &[6, 8], &device)?;
+        let pass = compile(|x: &[Array]| Ok(vec![x[0].clone(), &x[0] + 1.0, x[0].transpose()?]));
+        let part = wootz::slice(&x.transpose()?, &[1, 2], &[7, 6], &[2, 1])?;
+        let got = pass.call(&[part.clone()])?;
+        assert_eq!(got[0].to_bytes()?, part.to_bytes()?, "{device}");
+        assert_eq!(got[1].to_bytes()?, (&part + 1.0).to_bytes()?, "{device}");
+        assert_eq!(got[2].to_bytes()?, part.transpose()?.to_bytes()?, "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn transforms_go_through_compiled_functions_and_into_them() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let loss = |x: &[Array]| ops::matmul(&x[0], &x[1])?.tanh()?.sum(());
+        let arguments = [normal(4, &[5, 4], &device)?, normal(5, &[4, 3], &device)?];
+        let expected = grad(loss)(&arguments)?;
+        let inside = compile(|x: &[Array]| grad(loss)(x));
+        for _ in 0..2 {
+            for (expected, got) in expected.iter().zip(inside.call(&arguments)?) {
+                assert_eq!(expected.to_bytes()?, got.to_bytes()?, "{device}");
+            }
+        }
+        let compiled = compile(|x: &[Array]| Ok(vec![loss(x)?]));
+        let around = grad(|x: &[Array]| Ok(compiled.call(x)?.remove(0)));
+        for (expected, got) in expected.iter().zip(around(&arguments)?) {
+            assert_eq!(expected.to_bytes()?, got.to_bytes()?, "{device}");
+        }
+        let each = vmap(|x: &[Array]| compiled.call(x), [Some(0), None], 0);
+        let rows = compile(|x: &[Array]| each(x));
+        assert_eq!(rows.call(&arguments)?[0].shape(), [5]);
+        assert_eq!(rows.call(&arguments)?[0].to_bytes()?, each(&arguments)?[0].to_bytes()?);
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_plan_cannot_do_is_an_error() -> Result<()> {
+    let _turn = take_turn();
+    let x = Array::ones(&[3], DType::F32)?;
+    let reason = |result: Result<Vec<Array>>| match result {
+        Err(Error::Transform { transform: "compile", reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let looks = compile(|x: &[Array]| {
+        let _value = x[0].to_vec::<f32>()?;
+        Ok(x.to_vec())
+    });
+    assert!(reason(looks.call(&[x.clone()])).contains("must not evaluate"));
+    let draws =
+        compile(|x: &[Array]| Ok(vec![random::uniform(0.0, 1.0, &[3], DType::F32, None)? + &x[0]]));
+    assert!(reason(draws.call(&[x.clone()])).contains("without a key"));
+    // A gradient that would be lost.
+    let outer = grad(|y: &[Array]| {
+        let captures = compile(|x: &[Array]| Ok(vec![(&x[0] * &y[0]).sum(())?]));
+        Ok(captures.call(&[x.clone()])?.remove(0))
+    });
+    assert!(matches!(outer(&[x.clone()]), Err(Error::Transform { transform: "compile", .. })));
+    // The function works again after a failure.
+    let fails_once = std::sync::atomic::AtomicBool::new(true);
+    let retried =
+        compile(|x: &[Array]| match fails_once.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            true => ops::matmul(&x[0], &Array::ones(&[4], DType::F32)?).map(|y| vec![y]),
+            false => Ok(vec![&x[0] + 1.0]),
+        });
+    assert!(retried.call(&[x.clone()]).is_err());
+    assert_eq!(retried.call(&[x.clone()])?[0].to_vec::<f32>()?, [2.0; 3]);
+    Ok(())
+}
+
+#[test]
+fn a_bad_index_in_a_replay_is_an_error_and_the_next_replay_is_right() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let take = compile(|x: &[Array]| Ok(vec![ops::take(&x[0], &x[1], Some(0))? * 2.0]));
+        let x = Array::from_slice_on(&[1.0f32, 2.0, 3.0], &[3], &device)?;
+        let index = |i: i32| Array::from_slice_on(&[i], &[1], &device);
+        let bad = take.call(&[x.clone(), index(7)?]).and_then(|y| y[0].to_vec::<f32>());
+        assert!(matches!(bad, Err(Error::Index { got: 7, .. })), "{device}: {bad:?}");
+        assert_eq!(take.call(&[x, index(1)?])?[0].to_vec::<f32>()?, [4.0], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_share_a_compiled_function() -> Result<()> {
+    let _turn = take_turn();
+    let cube = compile(|x: &[Array]| Ok(vec![&x[0] * &x[0] * &x[0]]));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cube = &cube;
+            scope.spawn(move || {
+                for i in 0..50 {
+                    let value = (thread * 50 + i) as f32;
+                    let x = Array::from_slice_on(&[value; 64], &[64], &Device::cpu()).unwrap();
+                    let y = cube.call(&[x]).unwrap().remove(0);
+                    assert_eq!(y.to_vec::<f32>().unwrap(), [value * value * value; 64]);
+                }
+            });
+        }
+    });
+    Ok(())
+}
