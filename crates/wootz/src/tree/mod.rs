@@ -295,7 +295,10 @@ fn collect<T: Tree + ?Sized>(tree: &T, wanted: fn(&Leaf<'_>) -> bool) -> BTreeMa
 }
 
 /// Sets the arrays that are named. All names are known to be there.
-pub(crate) fn replace<T: Tree + ?Sized>(tree: &mut T, arrays: &BTreeMap<String, Array>) -> Result<()> {
+pub(crate) fn replace<T: Tree + ?Sized>(
+    tree: &mut T,
+    arrays: &BTreeMap<String, Array>,
+) -> Result<()> {
     tree.visit_mut(&mut Path::default(), &mut |name, mut slot| {
         if let (Some(array), Some(_)) = (arrays.get(name), slot.leaf()) {
             slot.set(array.clone());
