@@ -110,8 +110,10 @@ pub fn rope(
     };
     let frequencies = match base {
         RopeBase::Base(base) => {
-            let steps = with_device(x.device(), || arange(0, half, 1, DType::F32))?;
-            exp(multiply(steps, -base.ln() / half as f64)?)?
+            // In double precision: a far position multiplies the error.
+            let frequency = |i: usize| base.powf(-(i as f64) / half as f64) as f32;
+            let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+            Array::from_slice_on(&frequencies, &[half], x.device())?
         }
         RopeBase::Freqs(freqs) if freqs.shape() == [half] => reciprocal(freqs.astype(DType::F32)?)?,
         RopeBase::Freqs(freqs) => {

@@ -166,7 +166,7 @@ fn loss(op: &str) -> Option<super::Row> {
     })
 }
 
-/// Layers: parameters are inputs with their dotted names.
+/// Layers: parameters are inputs, under `parameters.` and their dotted names.
 fn layer(op: &str) -> Option<super::Row> {
     Some(match op {
         "nn.ALiBi" => |c| forward(c, nn::ALiBi),
@@ -267,6 +267,7 @@ fn layer(op: &str) -> Option<super::Row> {
             one(layer.forward_from(&c.array("x")?, c.int("offset")?))
         },
         "nn.SinusoidalPositionalEncoding" => |c| {
+            c.ignore("scale");
             forward(
                 c,
                 nn::SinusoidalPositionalEncoding::with(
@@ -302,7 +303,7 @@ fn layer(op: &str) -> Option<super::Row> {
 fn given<T: Tree>(c: &Call<'_>, mut layer: T) -> Result<T, Refusal> {
     let mut parameters = BTreeMap::new();
     for name in layer.parameters().into_keys() {
-        let array = c.array(&name)?;
+        let array = c.array(&format!("parameters.{name}"))?;
         parameters.insert(name, array);
     }
     layer.update(&parameters)?;

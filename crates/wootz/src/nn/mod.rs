@@ -38,8 +38,6 @@ mod module;
 mod normalization;
 mod positional;
 mod recurrent;
-#[cfg(test)]
-mod tests;
 
 pub use activations::*;
 pub use attention::{AttentionDims, MultiHeadAttention, TransformerEncoderLayer};

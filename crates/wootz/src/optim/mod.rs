@@ -31,8 +31,6 @@ mod multi;
 mod muon;
 mod schedule;
 mod sgd;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 

@@ -51,7 +51,7 @@ where
 {
     let with_nothing = value_and_grad_aux_of(move |tree: &T| Ok((function(tree)?, ())));
     move |tree| {
-        let (value, (), gradients) = with_nothing(tree)?;
+        let ((value, ()), gradients) = with_nothing(tree)?;
         Ok((value, gradients))
     }
 }
@@ -63,11 +63,11 @@ where
 /// use wootz::{Array, value_and_grad_aux_of};
 /// let x = Array::new([3.0f32])?;
 /// let function = |x: &Array| Ok((x.square()?.sum(())?, "aside"));
-/// let (value, aside, gradient) = value_and_grad_aux_of(function)(&x)?;
+/// let ((value, aside), gradient) = value_and_grad_aux_of(function)(&x)?;
 /// assert_eq!((value.item::<f32>()?, aside, gradient.item::<f32>()?), (9.0, "aside", 6.0));
 /// # Ok::<(), wootz::Error>(())
 /// ```
-pub fn value_and_grad_aux_of<T, A, F>(function: F) -> impl Fn(&T) -> Result<(Array, A, T)>
+pub fn value_and_grad_aux_of<T, A, F>(function: F) -> impl Fn(&T) -> Result<((Array, A), T)>
 where
     T: Tree + Clone,
     F: Fn(&T) -> Result<(Array, A)>,
@@ -100,7 +100,7 @@ where
             }
             Ok(())
         })?;
-        Ok((value, beside, result))
+        Ok(((value, beside), result))
     }
 }
 

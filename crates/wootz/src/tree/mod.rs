@@ -27,8 +27,6 @@ mod functions;
 mod grad;
 mod impls;
 mod leaf;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
