@@ -51,7 +51,7 @@ fn array(value: f32) -> Array {
 }
 
 fn everything() -> Everything<Wrapper> {
-    let map = |names: &[&str]| names.iter().map(|name| (name.to_string(), array(5.0)));
+    let map = ["z", "a", "m"].map(|name| (name.to_string(), array(5.0)));
     Everything {
         plain: array(0.0),
         parameter: array(1.0).into(),
@@ -61,7 +61,7 @@ fn everything() -> Everything<Wrapper> {
         tuple: (array(1.0), Some(array(2.0))),
         absent: None,
         boxed: Box::new(Pair(array(1.0), array(2.0))),
-        hashed: map(&["z", "a", "m"]).collect(),
+        hashed: map.into(),
         ordered: BTreeMap::from([("k".to_string(), vec![array(1.0)])]),
         choice: Choice::One(Wrapper(array(7.0))),
         generic: Wrapper(array(8.0)),
