@@ -86,7 +86,7 @@ pub fn rope(
         return Err(Error::dtype(OP, "x", "a floating-point type", x.dtype()));
     }
     let (length, features) = (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1]);
-    if dims == 0 || dims % 2 != 0 || dims > features {
+    if dims == 0 || !dims.is_multiple_of(2) || dims > features {
         let expected = format!("an even number up to {features}");
         return Err(Error::argument(OP, "dims", expected, dims));
     }

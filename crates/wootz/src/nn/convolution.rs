@@ -55,7 +55,7 @@ impl Conv1d {
         options: Conv1dOptions,
         bias: bool,
     ) -> Result<Conv1d> {
-        if options.groups == 0 || in_channels % options.groups != 0 {
+        if options.groups == 0 || !in_channels.is_multiple_of(options.groups) {
             let expected = format!("a divisor of the {in_channels} input channels");
             return Err(Error::argument("Conv1d", "groups", expected, options.groups));
         }

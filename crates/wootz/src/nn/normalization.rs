@@ -156,7 +156,7 @@ impl GroupNorm {
         pytorch_compatible: bool,
     ) -> Result<GroupNorm> {
         positive("GroupNorm", eps)?;
-        if num_groups == 0 || dims == 0 || dims % num_groups != 0 {
+        if num_groups == 0 || dims == 0 || !dims.is_multiple_of(num_groups) {
             let expected = format!("a divisor of the {dims} features");
             return Err(Error::argument("GroupNorm", "num_groups", expected, num_groups));
         }

@@ -76,7 +76,7 @@ impl SinusoidalPositionalEncoding {
         cos_first: bool,
         full_turns: bool,
     ) -> Result<SinusoidalPositionalEncoding> {
-        if dims == 0 || dims % 2 != 0 {
+        if dims == 0 || !dims.is_multiple_of(2) {
             let expected = "a positive even number";
             return Err(Error::argument("SinusoidalPositionalEncoding", "dims", expected, dims));
         }

@@ -151,7 +151,7 @@ impl<T: Tree> Tree for HashMap<String, T> {
 
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         let mut items: Vec<(&String, &mut T)> = self.iter_mut().collect();
-        items.sort_by(|(a, _), (b, _)| a.cmp(b));
+        items.sort_by_key(|(key, _)| *key);
         for (key, item) in items {
             path.within(key, |path| item.visit_mut(path, visitor))?;
         }

@@ -175,10 +175,10 @@ pub trait Tree {
     {
         let mut module: Option<Box<dyn Module>> = Some(Box::new(module));
         self.visit_mut(&mut Path::default(), &mut |at, slot| {
-            if let (Slot::Module(place), true) = (slot, at == name) {
-                if let Some(module) = module.take() {
-                    *place = module;
-                }
+            if let (Slot::Module(place), true) = (slot, at == name)
+                && let Some(module) = module.take()
+            {
+                *place = module;
             }
             Ok(())
         })?;
