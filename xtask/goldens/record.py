@@ -8,6 +8,7 @@ import mlx.core as mx
 import elementwise
 import indexing
 import movement
+import networks
 import numeric
 import random_numbers
 import reduce
@@ -22,7 +23,7 @@ def main():
     mx.set_default_device(mx.cpu)
     mx.disable_compile()
     r = Recorder()
-    for family in (elementwise, reduce, movement, indexing, numeric, random_numbers):
+    for family in (elementwise, reduce, movement, indexing, numeric, random_numbers, networks):
         r.family = family.__name__
         before = len(r.cases)
         family.record(r)

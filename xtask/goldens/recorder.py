@@ -278,6 +278,9 @@ class Recorder:
             return getattr(v["a"].at[v["index"]], op[3:])(v["value"])
         if op == "astype":
             return v["a"].astype(v["dtype"])
+        if op.startswith(("nn.", "optimizers.")):
+            import networks  # which needs this module
+            return networks.run(op, v)
         module, _, name = op.rpartition(".")
         f = getattr(MODULES[module], name)
         keyword = {k: x for k, x in v.items() if k in KEYWORD_ONLY or op.startswith("cum") and k == "dtype"}

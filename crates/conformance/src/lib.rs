@@ -36,11 +36,12 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The operations of a named set, `foundation` being the only one.
+    /// The operations of a named set, `foundation` or `networks`.
     pub fn set(name: &str) -> Result<Filter> {
         let text = match name {
             "foundation" => include_str!("../sets/foundation.txt"),
-            _ => anyhow::bail!("there is no set {name:?}; known is foundation"),
+            "networks" => include_str!("../sets/networks.txt"),
+            _ => anyhow::bail!("there is no set {name:?}; known are foundation and networks"),
         };
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Ok(Filter { ops: lines.flat_map(str::split_whitespace).map(String::from).collect() })

@@ -20,7 +20,7 @@ struct Arguments {
     /// Only these operations
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
-    /// Only the operations of a named set (foundation)
+    /// Only the operations of a named set (foundation, networks)
     #[arg(long, conflicts_with = "op")]
     set: Option<String>,
     /// Leaves out the cases in which these dtypes occur, and says how many they were

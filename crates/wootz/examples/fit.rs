@@ -3,10 +3,10 @@
 //! Options: `--device cpu|gpu|gpu:N`, `--threads N`, `--steps N`. The same device gives the same
 //! final loss to the last bit, whatever the number of threads.
 
-use std::io::{IsTerminal, Write};
-use std::time::Instant;
+mod shared;
 
-use wootz::{Array, DType, Device, Result, random, value_and_grad, with_device};
+use shared::{Options, progress};
+use wootz::{Array, DType, Result, random, value_and_grad};
 
 const SAMPLES: usize = 1024;
 const HIDDEN: usize = 64;
@@ -14,14 +14,7 @@ const MOMENTUM: f64 = 0.9;
 const RATE: f64 = 0.05;
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let options = Options::parse(std::env::args().skip(1))?;
-    if let Some(threads) = options.threads {
-        wootz::set_threads(threads);
-    }
-    println!("device: {}, threads: {}", options.device, wootz::threads());
-    let start = Instant::now();
-    let loss = with_device(&options.device, || train(options.steps))?;
-    println!("{} steps in {:.2} s", options.steps, start.elapsed().as_secs_f64());
+    let loss = Options::parse(300)?.run(train)?;
     println!("final loss: {loss}");
     Ok(())
 }
@@ -65,56 +58,4 @@ fn train(steps: usize) -> Result<f32> {
         progress(step, steps, last);
     }
     Ok(last)
-}
-
-/// One line that is rewritten on a terminal, and a line now and then elsewhere.
-fn progress(step: usize, steps: usize, loss: f32) {
-    let mut out = std::io::stderr();
-    // A closed stderr is no reason to stop.
-    let _ = if out.is_terminal() {
-        let filled = 30 * step / steps;
-        let end = if step == steps { "\n" } else { "" };
-        write!(out, "\r[{:30}] {step}/{steps} loss {loss:.5}{end}", "=".repeat(filled))
-    } else if step == steps || step.is_multiple_of((steps / 5).max(1)) {
-        writeln!(out, "step {step}/{steps} loss {loss:.5}")
-    } else {
-        Ok(())
-    };
-    let _ = out.flush();
-}
-
-struct Options {
-    device: Device,
-    threads: Option<usize>,
-    steps: usize,
-}
-
-impl Options {
-    fn parse(mut arguments: impl Iterator<Item = String>) -> std::result::Result<Options, String> {
-        let mut options = Options { device: Device::default_device(), threads: None, steps: 300 };
-        while let Some(flag) = arguments.next() {
-            let mut value = || arguments.next().ok_or(format!("{flag} needs a value"));
-            match flag.as_str() {
-                "--device" => {
-                    options.device =
-                        Device::from_name(&value()?).map_err(|error| error.to_string())?;
-                }
-                "--threads" => options.threads = Some(positive(&flag, &value()?)?),
-                "--steps" => options.steps = positive(&flag, &value()?)?,
-                _ => {
-                    return Err(format!(
-                        "unknown option {flag}; known: --device --threads --steps"
-                    ));
-                }
-            }
-        }
-        Ok(options)
-    }
-}
-
-fn positive(flag: &str, value: &str) -> std::result::Result<usize, String> {
-    match value.parse() {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err(format!("{flag} needs a positive number, got {value:?}")),
-    }
 }

@@ -188,6 +188,26 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// Named arrays do not fit the structure they are meant for.
+    #[error("[{op}] {}", keys(missing, unexpected, mismatched))]
+    Keys {
+        /// What was to be done with them.
+        op: &'static str,
+        /// Names that the structure has and the arrays lack.
+        missing: Vec<String>,
+        /// Names that the arrays have and the structure lacks.
+        unexpected: Vec<String>,
+        /// Names whose shapes differ, with both.
+        mismatched: Vec<String>,
+    },
+    /// A file does not hold what its format promises.
+    #[error("{path}: {reason}")]
+    Format {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     Io {
@@ -230,4 +250,11 @@ impl Error {
         let argument = argument.into();
         Error::Argument { op, argument, expected: expected.to_string(), got: got.to_string() }
     }
+}
+
+/// The lists that are not empty, each with its heading.
+fn keys(missing: &[String], unexpected: &[String], mismatched: &[String]) -> String {
+    let lists = [("missing", missing), ("unexpected", unexpected), ("mismatching", mismatched)];
+    let said = lists.iter().filter(|(_, names)| !names.is_empty());
+    said.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect::<Vec<_>>().join("; ")
 }

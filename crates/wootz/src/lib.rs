@@ -18,8 +18,9 @@
 //! # Map
 //! - [`Array`]: a handle to a node of the graph; [`DType`], [`Device`].
 //! - [`ops`]: every operation, re-exported here under MLX's names.
-//! - [`grad`], [`value_and_grad`], [`vjp`], [`jvp`], [`vmap`], [`checkpoint`], [`custom`]: function
-//!   transforms.
+//! - [`grad`], [`value_and_grad`], [`vjp`], [`jvp`], [`vmap`], [`checkpoint`], [`custom`],
+//!   [`compile`]: function transforms.
+//! - [`Tree`]: structures of arrays; [`nn`]: layers and losses; [`optim`]: optimizers.
 //! - [`eval`](eval()), [`async_eval`]: computing arrays; values are computed on demand anyway.
 //! - [`Encoder`]: the explicit level, operations into preallocated memory.
 //! - [`op`]: what an operation is, to write your own.
@@ -36,14 +37,22 @@ mod device;
 mod encoder;
 mod error;
 mod eval;
+pub mod fast;
 #[cfg(feature = "gpu")]
 #[allow(unsafe_code)]
 pub mod gpu;
+pub mod io;
+pub mod nn;
 pub mod op;
 pub mod ops;
+pub mod optim;
 pub mod random;
 #[cfg(test)]
 mod testing;
+pub mod tree;
+
+// The derive names this crate from outside and from inside alike.
+extern crate self as wootz;
 
 pub use array::{Arg, Array, Class, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
 pub use autograd::{
@@ -56,6 +65,11 @@ pub use encoder::{Encoder, Submission, Workspace};
 pub use error::{Error, Result};
 pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
 pub use ops::*;
+pub use tree::{
+    Parameter, Tree, grad_of, tree_flatten, tree_map, tree_unflatten, value_and_grad_aux_of,
+    value_and_grad_of,
+};
+pub use wootz_macros::Tree;
 
 /// The README's example, run as a test.
 #[cfg(doctest)]

@@ -5,6 +5,8 @@ mod creation;
 mod elementwise;
 mod indexing;
 mod movement;
+mod nn;
+mod optimizers;
 mod product;
 mod random;
 mod reduce;
@@ -22,6 +24,8 @@ const FAMILIES: &[fn(&str) -> Option<Row>] = &[
     elementwise::row,
     indexing::row,
     movement::row,
+    nn::row,
+    optimizers::row,
     product::row,
     random::row,
     reduce::row,

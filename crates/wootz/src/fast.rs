@@ -1,0 +1,252 @@
+//! MLX's `mx.fast`: operations that have fused kernels in MLX. Here they are compositions as long as
+//! they have no kernel of their own; `rms_norm` has one.
+
+use crate::array::{Arg, Array, DType};
+use crate::error::{Error, Result};
+pub use crate::ops::rms_norm;
+use crate::ops::*;
+use crate::with_device;
+
+/// Normalisation over the last axis to mean 0 and variance 1, computed in single precision at
+/// least, then scale and shift.
+///
+/// ```
+/// use wootz::{Array, fast};
+/// let y = fast::layer_norm(&Array::new([[1.0f32, 3.0]])?, None, None, 1e-5)?;
+/// assert!((y.to_vec::<f32>()?[0] + 1.0).abs() < 1e-4);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn layer_norm(
+    x: &Array,
+    weight: Option<&Array>,
+    bias: Option<&Array>,
+    eps: f64,
+) -> Result<Array> {
+    const OP: &str = "layer_norm";
+    let Some(&last) = x.shape().last() else {
+        return Err(Error::shape(OP, "x", "at least one axis", x.shape()));
+    };
+    if !x.dtype().is_float() {
+        return Err(Error::dtype(OP, "x", "a floating-point type", x.dtype()));
+    }
+    let mut dtype = x.dtype();
+    for (name, array) in [("weight", weight), ("bias", bias)] {
+        let Some(array) = array else { continue };
+        if array.shape() != [last] {
+            return Err(Error::shape(OP, name, format!("[{last}]"), array.shape()));
+        }
+        dtype = DType::promote(dtype, array.dtype());
+    }
+    let wide = x.astype(DType::promote(x.dtype(), DType::F32))?;
+    let centred = subtract(&wide, mean(&wide, -1, true)?)?;
+    let factor = rsqrt(add(mean(&square(&centred)?, -1, true)?, eps)?)?;
+    let mut y = multiply(centred, factor)?.astype(dtype)?;
+    if let Some(weight) = weight {
+        y = multiply(weight.astype(dtype)?, y)?;
+    }
+    if let Some(bias) = bias {
+        y = add(y, bias.astype(dtype)?)?;
+    }
+    Ok(y)
+}
+
+/// Where the angles of [`rope`] come from.
+#[derive(Clone, Copy, Debug)]
+pub enum RopeBase<'a> {
+    /// Angle `i` of a position is the position times `base^(-2i / dims)`.
+    Base(f64),
+    /// Angle `i` of a position is the position divided by the array's element `i`.
+    Freqs(&'a Array),
+}
+
+/// Rotary positional encoding of the first `dims` features; positions are the axis before the
+/// last and count from `offset`, a number or an array with one for each batch. Features are
+/// rotated in pairs of neighbours if `traditional`, else of elements `dims / 2` apart.
+///
+/// ```
+/// use wootz::{Array, fast, fast::RopeBase};
+/// let x = Array::new([[[1.0f32, 0.0], [1.0, 0.0]]])?;
+/// let y = fast::rope(&x, 2, false, RopeBase::Base(10000.0), 1.0, 0)?.to_vec::<f32>()?;
+/// assert!((y[2] - 1f32.cos()).abs() < 1e-6 && (y[3] - 1f32.sin()).abs() < 1e-6);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn rope(
+    x: &Array,
+    dims: usize,
+    traditional: bool,
+    base: RopeBase<'_>,
+    scale: f64,
+    offset: impl Into<Arg>,
+) -> Result<Array> {
+    const OP: &str = "rope";
+    if x.rank() < 3 {
+        return Err(Error::shape(OP, "x", "at least three axes", x.shape()));
+    }
+    if !x.dtype().is_float() {
+        return Err(Error::dtype(OP, "x", "a floating-point type", x.dtype()));
+    }
+    let (length, features) = (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1]);
+    if dims == 0 || !dims.is_multiple_of(2) || dims > features {
+        let expected = format!("an even number up to {features}");
+        return Err(Error::argument(OP, "dims", expected, dims));
+    }
+    let half = dims / 2;
+    let steps = with_device(x.device(), || arange(0, length, 1, DType::F32))?;
+    let positions = match offset.into() {
+        Arg::Scalar(offset) => add(steps, offset.as_f64())?,
+        Arg::Array(offset) if offset.size() == 1 => {
+            add(steps, offset.reshape(&[])?.astype(DType::F32)?)?
+        }
+        Arg::Array(offset) if offset.shape() == [x.shape()[0]] => {
+            // One row of positions for each batch, and axes of length 1 up to the positions.
+            let mut shape = vec![1; x.rank() - 1];
+            shape[0] = x.shape()[0];
+            add(offset.astype(DType::F32)?.reshape(&shape)?, steps)?
+        }
+        Arg::Array(offset) => {
+            let expected = format!("[] or [{}]", x.shape()[0]);
+            return Err(Error::shape(OP, "offset", expected, offset.shape()));
+        }
+    };
+    let frequencies = match base {
+        RopeBase::Base(base) => {
+            // In double precision: a far position multiplies the error.
+            let frequency = |i: usize| base.powf(-(i as f64) / half as f64) as f32;
+            let frequencies: Vec<f32> = (0..half).map(frequency).collect();
+            Array::from_slice_on(&frequencies, &[half], x.device())?
+        }
+        RopeBase::Freqs(freqs) if freqs.shape() == [half] => reciprocal(freqs.astype(DType::F32)?)?,
+        RopeBase::Freqs(freqs) => {
+            return Err(Error::shape(OP, "freqs", format!("[{half}]"), freqs.shape()));
+        }
+    };
+    let angles = multiply(expand_dims(&multiply(positions, scale)?, -1)?, frequencies)?;
+    let (cosine, sine) = (cos(&angles)?.astype(x.dtype())?, sin(&angles)?.astype(x.dtype())?);
+    // Pairs lie along an axis of their own, which is the last if neighbours are paired.
+    let pair_axis = if traditional { -1 } else { -2 };
+    let split_shape = if traditional { [half as i64, 2] } else { [2, half as i64] };
+    let rotated = x.index((Ellipsis, ..dims as i64))?.unflatten(-1, &split_shape)?;
+    let first = take(&rotated, 0, Some(pair_axis))?;
+    let second = take(&rotated, 1, Some(pair_axis))?;
+    let turned = [
+        subtract(multiply(&first, &cosine)?, multiply(&second, &sine)?)?,
+        add(multiply(&first, &sine)?, multiply(&second, &cosine)?)?,
+    ];
+    let rotated = match traditional {
+        true => stack(&turned, -1)?.flatten(-2, -1)?,
+        false => concatenate(&turned, -1)?,
+    };
+    if dims == features {
+        return Ok(rotated);
+    }
+    concatenate(&[rotated, x.index((Ellipsis, dims as i64..))?], -1)
+}
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Mask<'a> {
+    /// All.
+    #[default]
+    None,
+    /// Those up to its own position; the last query sees all.
+    Causal,
+    /// Where a `bool` array is true, or with an array added to the scores. It broadcasts to
+    /// `[batch, heads, queries, keys]`.
+    Array(&'a Array),
+}
+
+/// Attention: `softmax(scale · q kᵀ + mask) v` for `q` of `[batch, heads, queries, dims]` and `k`,
+/// `v` of `[batch, key heads, keys, dims]`, whose heads may be fewer by a whole factor. `sinks`,
+/// one number for each head, join the softmax's denominator.
+///
+/// ```
+/// use wootz::{Array, DType, fast, fast::Mask};
+/// let x = Array::ones(&[1, 2, 3, 4], DType::F32)?;
+/// let y = fast::scaled_dot_product_attention(&x, &x, &x, 0.5, Mask::Causal, None)?;
+/// assert_eq!(y.shape(), [1, 2, 3, 4]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn scaled_dot_product_attention(
+    q: &Array,
+    k: &Array,
+    v: &Array,
+    scale: f64,
+    mask: Mask<'_>,
+    sinks: Option<&Array>,
+) -> Result<Array> {
+    const OP: &str = "scaled_dot_product_attention";
+    let &[batch, heads, queries, dims] = q.shape() else {
+        return Err(Error::shape(OP, "q", "[batch, heads, queries, dims]", q.shape()));
+    };
+    let &[key_batch, key_heads, keys, key_dims] = k.shape() else {
+        return Err(Error::shape(OP, "k", "[batch, heads, keys, dims]", k.shape()));
+    };
+    let fits = key_batch == batch && key_dims == dims && key_heads > 0 && heads % key_heads == 0;
+    if !fits {
+        let expected = format!("[{batch}, a divisor of {heads}, keys, {dims}]");
+        return Err(Error::shape(OP, "k", expected, k.shape()));
+    }
+    let value_dims = match v.shape() {
+        &[b, h, l, d] if (b, h, l) == (batch, key_heads, keys) => d,
+        other => {
+            let expected = format!("[{batch}, {key_heads}, {keys}, dims]");
+            return Err(Error::shape(OP, "v", expected, other));
+        }
+    };
+    let dtype = DType::promote(DType::promote(q.dtype(), k.dtype()), v.dtype());
+    if !dtype.is_float() {
+        return Err(Error::dtype(OP, "q", "a floating-point type", dtype));
+    }
+    let (q, k, v) = (q.astype(dtype)?, k.astype(dtype)?, v.astype(dtype)?);
+    let repeats = heads / key_heads;
+    // Heads that share keys lie along an axis of their own.
+    let q = multiply(q, scale)?.reshape(&[batch, key_heads, repeats, queries, dims])?;
+    let scores = matmul(&q, &expand_dims(&k, 2)?.swapaxes(-1, -2)?)?;
+    let mut scores = scores.reshape(&[batch, heads, queries, keys])?;
+    match mask {
+        Mask::None => {}
+        Mask::Causal => {
+            let rows = with_device(q.device(), || {
+                arange(keys as i64 - queries as i64, keys, 1, DType::I32)
+            })?;
+            let columns = with_device(q.device(), || arange(0, keys, 1, DType::I32))?;
+            let seen = greater_equal(expand_dims(&rows, -1)?, columns)?;
+            scores = where_(seen, scores, lowest(dtype))?;
+        }
+        Mask::Array(mask) if mask.dtype() == DType::Bool => {
+            scores = where_(mask, scores, lowest(dtype))?;
+        }
+        Mask::Array(mask) => {
+            if DType::promote(mask.dtype(), dtype) != dtype {
+                return Err(Error::dtype(OP, "mask", dtype, mask.dtype()));
+            }
+            scores = add(scores, mask.astype(dtype)?)?;
+        }
+    }
+    if scores.shape() != [batch, heads, queries, keys] {
+        let expected = format!("one that broadcasts to {:?}", [batch, heads, queries, keys]);
+        return Err(Error::shape(OP, "mask", expected, scores.shape()));
+    }
+    let weights = match sinks {
+        None => softmax(&scores, -1)?,
+        Some(sinks) if sinks.shape() == [heads] => {
+            let sinks = sinks.astype(dtype)?.reshape(&[1, heads, 1, 1])?;
+            let sinks = broadcast_to(&sinks, &[batch, heads, queries, 1])?;
+            let all = softmax(&concatenate(&[sinks, scores], -1)?, -1)?;
+            all.index((Ellipsis, 1..))?
+        }
+        Some(sinks) => return Err(Error::shape(OP, "sinks", format!("[{heads}]"), sinks.shape())),
+    };
+    let weights = weights.reshape(&[batch, key_heads, repeats, queries, keys])?;
+    matmul(&weights, &expand_dims(&v, 2)?)?.reshape(&[batch, heads, queries, value_dims])
+}
+
+/// The most negative finite number: a row in which nothing is seen stays finite.
+pub(crate) fn lowest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => half::f16::MIN.to_f64(),
+        DType::BF16 => half::bf16::MIN.to_f64(),
+        DType::F64 => f64::MIN,
+        _ => f32::MIN as f64,
+    }
+}

@@ -1,0 +1,375 @@
+//! Structures of arrays: models, gradients, anything with arrays in it. A [`Tree`] hands out its
+//! arrays with dotted names, which are the keys of a checkpoint: `layers.0.weight`.
+//!
+//! ```
+//! use wootz::{Array, Result, Tree, grad_of, tree_flatten};
+//!
+//! #[derive(Clone, Tree)]
+//! struct Line {
+//!     slope: Array,
+//!     offset: Array,
+//!     degree: usize, // not an array: no leaf
+//! }
+//!
+//! let number = |value: f64| Array::scalar(value, wootz::DType::F32);
+//! let line = Line { slope: number(2.0)?, offset: number(1.0)?, degree: 1 };
+//! let names: Vec<String> = tree_flatten(&line).into_iter().map(|(name, _)| name).collect();
+//! assert_eq!(names, ["slope", "offset"]);
+//!
+//! // The gradient of a function of a structure is a structure of the same type.
+//! let at_three: Line = grad_of(|l: &Line| Ok(&l.slope * 3.0 + &l.offset))(&line)?;
+//! assert_eq!(at_three.slope.item::<f32>()?, 3.0);
+//! assert_eq!(at_three.offset.item::<f32>()?, 1.0);
+//! # Ok::<(), wootz::Error>(())
+//! ```
+
+mod functions;
+mod grad;
+mod impls;
+mod leaf;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::fmt::Write as _;
+use std::path::Path as FilePath;
+
+pub use functions::{tree_flatten, tree_map, tree_unflatten};
+pub use grad::{grad_of, value_and_grad_aux_of, value_and_grad_of};
+pub use leaf::{Mode, Parameter, State};
+
+use crate::array::Array;
+use crate::error::{Error, Result};
+use crate::nn::Module;
+
+/// Something with arrays in it. Derive it: `#[derive(Tree)]` makes every field a branch with the
+/// field's name, `#[wootz(rename = "…")]` gives another one, `#[wootz(skip)]` leaves a field out.
+/// Arrays, [parameters](Parameter), vectors, maps with string keys, tuples, options and boxes are
+/// trees; numbers, truth values and strings are trees without leaves.
+pub trait Tree {
+    /// Hands every leaf with its dotted name to `visitor`, in the order of the fields.
+    fn visit(&self, path: &mut Path, visitor: &mut dyn FnMut(&str, Leaf<'_>));
+
+    /// Hands every place that can be changed to `visitor`; stops at the first error.
+    fn visit_mut(
+        &mut self,
+        path: &mut Path,
+        visitor: &mut dyn FnMut(&str, Slot<'_>) -> Result<()>,
+    ) -> Result<()>;
+
+    /// All arrays by their dotted names.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let layer = nn::Linear::new(3, 2, true)?;
+    /// let names: Vec<String> = layer.parameters().into_keys().collect();
+    /// assert_eq!(names, ["bias", "weight"]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn parameters(&self) -> BTreeMap<String, Array> {
+        collect(self, |_| true)
+    }
+
+    /// The arrays that are trained: all but the frozen ones and [state](State).
+    fn trainable_parameters(&self) -> BTreeMap<String, Array> {
+        collect(self, |leaf| leaf.is_trainable())
+    }
+
+    /// Excludes all parameters from training.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let mut layer = nn::Linear::new(3, 2, true)?;
+    /// layer.freeze()?;
+    /// layer.unfreeze_keys(&["bias"])?;
+    /// assert!(layer.trainable_parameters().into_keys().eq(["bias"]));
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn freeze(&mut self) -> Result<()> {
+        set_trainable(self, "freeze", None, false)
+    }
+
+    /// Excludes the parameters with one of these names from training: `bias` means the `bias` of
+    /// every part. A name that no parameter has is an error.
+    fn freeze_keys(&mut self, keys: &[&str]) -> Result<()> {
+        set_trainable(self, "freeze", Some(keys), false)
+    }
+
+    /// Makes all parameters trainable again.
+    fn unfreeze(&mut self) -> Result<()> {
+        set_trainable(self, "unfreeze", None, true)
+    }
+
+    /// Makes the parameters with one of these names trainable again; see
+    /// [`freeze_keys`](Tree::freeze_keys).
+    fn unfreeze_keys(&mut self, keys: &[&str]) -> Result<()> {
+        set_trainable(self, "unfreeze", Some(keys), true)
+    }
+
+    /// Says to every part whether it is trained, on which dropout and batch normalisation depend.
+    fn set_training(&mut self, training: bool) -> Result<()> {
+        self.visit_mut(&mut Path::default(), &mut |_, slot| {
+            if let Slot::Mode(mode) = slot {
+                *mode = Mode(training);
+            }
+            Ok(())
+        })
+    }
+
+    /// Replaces the arrays that are named; others stay. A name that is not there, or another shape,
+    /// is an error, and then nothing changes.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use wootz::{Array, DType, Tree, nn};
+    /// let mut layer = nn::Linear::new(3, 2, true)?;
+    /// let zeros = BTreeMap::from([("bias".to_string(), Array::zeros(&[2], DType::F32)?)]);
+    /// layer.update(&zeros)?;
+    /// let wrong = BTreeMap::from([("b".to_string(), Array::zeros(&[2], DType::F32)?)]);
+    /// assert!(layer.update(&wrong).unwrap_err().to_string().contains("unexpected: b"));
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn update(&mut self, arrays: &BTreeMap<String, Array>) -> Result<()> {
+        check_keys("update", &self.parameters(), arrays, Strictness::MayLack)?;
+        replace(self, arrays)
+    }
+
+    /// Reads the arrays from a safetensors file. Its keys must be exactly the names of this tree
+    /// if `strict`; else keys that are only on one side are left alone. Shapes must agree anyway,
+    /// and dtypes become those of the file.
+    fn load_weights(&mut self, file: &FilePath, strict: bool) -> Result<()> {
+        let arrays = crate::io::load_safetensors(file)?;
+        let strictness = if strict { Strictness::Exact } else { Strictness::Any };
+        check_keys("load_weights", &self.parameters(), &arrays, strictness)?;
+        replace(self, &arrays)
+    }
+
+    /// Writes all arrays to a safetensors file under their dotted names.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let layer = nn::Linear::new(3, 2, true)?;
+    /// let file = std::env::temp_dir().join("wootz-doc-weights.safetensors");
+    /// layer.save_weights(&file)?;
+    /// nn::Linear::new(3, 2, true)?.load_weights(&file, true)?;
+    /// let wider = nn::Linear::new(4, 2, true)?.load_weights(&file, true);
+    /// assert!(wider.unwrap_err().to_string().contains("weight: expected [2, 4], got [2, 3]"));
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn save_weights(&self, file: &FilePath) -> Result<()> {
+        crate::io::save_safetensors(file, &self.parameters())
+    }
+
+    /// Puts another module in the place of the boxed one with this dotted name. A field of a type
+    /// of its own is replaced by assigning to it.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let mut model = nn::Sequential::new().then(nn::Linear::new(3, 2, true)?);
+    /// model.replace_module("layers.0", nn::Linear::new(3, 5, true)?)?;
+    /// assert_eq!(model.parameters()["layers.0.weight"].shape(), [5, 3]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn replace_module(&mut self, name: &str, module: impl Module) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let mut module: Option<Box<dyn Module>> = Some(Box::new(module));
+        self.visit_mut(&mut Path::default(), &mut |at, slot| {
+            if let (Slot::Module(place), true) = (slot, at == name)
+                && let Some(module) = module.take()
+            {
+                *place = module;
+            }
+            Ok(())
+        })?;
+        match module {
+            None => Ok(()),
+            Some(_) => {
+                let expected = "the name of a boxed module";
+                Err(Error::argument("replace_module", "name", expected, format!("{name:?}")))
+            }
+        }
+    }
+}
+
+/// One array of a tree.
+#[derive(Clone, Copy, Debug)]
+pub enum Leaf<'a> {
+    /// A plain array, always trained.
+    Array(&'a Array),
+    /// A parameter, trained unless frozen.
+    Parameter(&'a Parameter),
+    /// State, never trained.
+    State(&'a State),
+}
+
+impl Leaf<'_> {
+    /// The array.
+    pub fn array(&self) -> Array {
+        match self {
+            Leaf::Array(array) => (*array).clone(),
+            Leaf::Parameter(parameter) => parameter.array().clone(),
+            Leaf::State(state) => state.get(),
+        }
+    }
+
+    /// Whether gradients are wanted.
+    pub fn is_trainable(&self) -> bool {
+        match self {
+            Leaf::Array(_) => true,
+            Leaf::Parameter(parameter) => parameter.is_trainable(),
+            Leaf::State(_) => false,
+        }
+    }
+}
+
+/// One place of a tree that can be changed.
+#[derive(Debug)]
+pub enum Slot<'a> {
+    /// A plain array.
+    Array(&'a mut Array),
+    /// A parameter.
+    Parameter(&'a mut Parameter),
+    /// State.
+    State(&'a mut State),
+    /// A switch between training and inference.
+    Mode(&'a mut Mode),
+    /// A boxed module, which can be another one afterwards; its own slots follow.
+    Module(&'a mut Box<dyn Module>),
+}
+
+impl Slot<'_> {
+    /// The array, if this is a leaf.
+    pub fn leaf(&self) -> Option<Leaf<'_>> {
+        match self {
+            Slot::Array(array) => Some(Leaf::Array(array)),
+            Slot::Parameter(parameter) => Some(Leaf::Parameter(parameter)),
+            Slot::State(state) => Some(Leaf::State(state)),
+            Slot::Mode(_) | Slot::Module(_) => None,
+        }
+    }
+
+    /// Stores another array, if this is a leaf.
+    pub fn set(&mut self, value: Array) {
+        match self {
+            Slot::Array(array) => **array = value,
+            Slot::Parameter(parameter) => parameter.set(value),
+            Slot::State(state) => state.set(value),
+            Slot::Mode(_) | Slot::Module(_) => {}
+        }
+    }
+}
+
+/// The dotted name of the place that is being visited.
+#[derive(Clone, Debug, Default)]
+pub struct Path(String);
+
+impl Path {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// Runs `body` with one more part to the name.
+    pub fn within<T>(&mut self, part: impl Display, body: impl FnOnce(&mut Path) -> T) -> T {
+        let length = self.0.len();
+        let dot = if length == 0 { "" } else { "." };
+        // Writing to a string does not fail.
+        let _ = write!(self.0, "{dot}{part}");
+        let result = body(self);
+        self.0.truncate(length);
+        result
+    }
+}
+
+fn collect<T: Tree + ?Sized>(tree: &T, wanted: fn(&Leaf<'_>) -> bool) -> BTreeMap<String, Array> {
+    let mut arrays = BTreeMap::new();
+    tree.visit(&mut Path::default(), &mut |name, leaf| {
+        if wanted(&leaf) {
+            arrays.insert(name.to_string(), leaf.array());
+        }
+    });
+    arrays
+}
+
+/// Sets the arrays that are named. All names are known to be there.
+pub(crate) fn replace<T: Tree + ?Sized>(
+    tree: &mut T,
+    arrays: &BTreeMap<String, Array>,
+) -> Result<()> {
+    tree.visit_mut(&mut Path::default(), &mut |name, mut slot| {
+        if let (Some(array), Some(_)) = (arrays.get(name), slot.leaf()) {
+            slot.set(array.clone());
+        }
+        Ok(())
+    })
+}
+
+fn set_trainable<T: Tree + ?Sized>(
+    tree: &mut T,
+    op: &'static str,
+    keys: Option<&[&str]>,
+    trainable: bool,
+) -> Result<()> {
+    let mut unknown: BTreeSet<&str> = keys.unwrap_or_default().iter().copied().collect();
+    tree.visit_mut(&mut Path::default(), &mut |name, slot| {
+        let last = name.rsplit('.').next().unwrap_or_default();
+        if keys.is_some_and(|keys| !keys.contains(&last)) || slot.leaf().is_none() {
+            return Ok(());
+        }
+        unknown.remove(last);
+        match slot {
+            Slot::Parameter(parameter) => parameter.set_trainable(trainable),
+            Slot::Array(_) if !trainable => {
+                let got = "a plain array, which is always trained";
+                return Err(Error::argument(op, name, "a Parameter", got));
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    match unknown.first() {
+        None => Ok(()),
+        Some(key) => Err(Error::argument(op, "keys", "names of parameters", format!("{key:?}"))),
+    }
+}
+
+/// How names on both sides must agree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Strictness {
+    /// The same names on both sides.
+    Exact,
+    /// Every given name must be there.
+    MayLack,
+    /// Names on one side only do not matter.
+    Any,
+}
+
+/// Checks that named arrays fit those that are there.
+pub(crate) fn check_keys(
+    op: &'static str,
+    present: &BTreeMap<String, Array>,
+    given: &BTreeMap<String, Array>,
+    strictness: Strictness,
+) -> Result<()> {
+    let lacking = |a: &BTreeMap<String, Array>, b: &BTreeMap<String, Array>| -> Vec<String> {
+        a.keys().filter(|name| !b.contains_key(*name)).cloned().collect()
+    };
+    let missing = match strictness {
+        Strictness::Exact => lacking(present, given),
+        _ => Vec::new(),
+    };
+    let unexpected = match strictness {
+        Strictness::Any => Vec::new(),
+        _ => lacking(given, present),
+    };
+    let mismatched = given.iter().filter_map(|(name, array)| {
+        let (expected, got) = (present.get(name)?.shape(), array.shape());
+        (expected != got).then(|| format!("{name}: expected {expected:?}, got {got:?}"))
+    });
+    let mismatched: Vec<String> = mismatched.collect();
+    if missing.is_empty() && unexpected.is_empty() && mismatched.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Keys { op, missing, unexpected, mismatched })
+}

@@ -1,0 +1,11 @@
+//! Trees, layers and optimizers: names, freezing, files, gradients, state.
+#![allow(missing_docs)]
+
+#[path = "networks/files.rs"]
+mod files;
+#[path = "networks/layers.rs"]
+mod layers;
+#[path = "networks/optimizers.rs"]
+mod optimizers;
+#[path = "networks/trees.rs"]
+mod trees;

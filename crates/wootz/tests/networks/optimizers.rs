@@ -1,0 +1,257 @@
+//! Optimizers: state that comes back, errors, and how many kernels a step takes.
+
+use std::collections::BTreeMap;
+
+use wootz::nn::losses::{Reduction, mse_loss};
+use wootz::nn::{Linear, Module, tanh};
+use wootz::optim::*;
+use wootz::{Array, DType, Error, Result, Tree, io, random, value_and_grad_of};
+
+#[derive(Clone, Tree)]
+struct Model {
+    layers: Vec<Linear>,
+}
+
+impl Model {
+    fn new() -> Result<Model> {
+        random::seed(3);
+        Ok(Model { layers: vec![Linear::new(3, 8, true)?, Linear::new(8, 2, true)?] })
+    }
+}
+
+impl Module for Model {
+    fn forward(&self, x: &Array) -> Result<Array> {
+        self.layers[1].forward(&tanh(&self.layers[0].forward(x)?)?)
+    }
+}
+
+/// Takes steps on a fixed task and returns the last loss.
+fn train(model: &mut Model, optimizer: &mut dyn Optimizer, steps: usize) -> Result<f32> {
+    let key = random::key(5)?;
+    let x = random::normal(&[16, 3], DType::F32, 0.0, 1.0, Some(&key))?;
+    let y = x.index((.., ..2))?.square()?;
+    let loss = value_and_grad_of(|m: &Model| mse_loss(&m.forward(&x)?, &y, Reduction::Mean));
+    let mut last = f32::NAN;
+    for _ in 0..steps {
+        let (value, gradients) = loss(model)?;
+        optimizer.update(model, &gradients)?;
+        wootz::eval(optimizer.arrays(model).iter().chain([&value]))?;
+        last = value.item()?;
+    }
+    Ok(last)
+}
+
+type Make = fn() -> Result<Box<dyn Optimizer>>;
+
+fn all() -> Vec<(&'static str, Make)> {
+    fn boxed(optimizer: impl Optimizer + 'static) -> Result<Box<dyn Optimizer>> {
+        Ok(Box::new(optimizer))
+    }
+    vec![
+        ("SGD", || boxed(SGD::new(0.05)?)),
+        ("SGD with momentum", || {
+            boxed(SGD::new(0.05)?.momentum(0.9, 0.0, true)?.weight_decay(1e-3))
+        }),
+        ("Adam", || boxed(Adam::new(0.01)?.bias_correction(true))),
+        ("AdamW", || boxed(AdamW::new(cosine_decay(0.01, 50, 0.0)?)?.betas([0.9, 0.95])?)),
+        ("Adamax", || boxed(Adamax::new(0.02)?)),
+        ("Adafactor", || boxed(Adafactor::new(None)?.beta_1(Some(0.9)))),
+        ("Adagrad", || boxed(Adagrad::new(0.1)?)),
+        ("AdaDelta", || boxed(AdaDelta::new(1.0)?)),
+        ("RMSprop", || boxed(RMSprop::new(0.003)?)),
+        ("Lion", || boxed(Lion::new(0.003)?.weight_decay(0.1))),
+        ("Muon", || boxed(Muon::new(exponential_decay(0.02, 0.99))?)),
+        ("MultiOptimizer", || {
+            let rest = AdamW::new(0.01)?;
+            boxed(MultiOptimizer::new(rest).first(Muon::new(0.02)?, |_, x| x.rank() == 2))
+        }),
+    ]
+}
+
+fn bits(arrays: &BTreeMap<String, Array>) -> Result<BTreeMap<String, Vec<u8>>> {
+    arrays.iter().map(|(name, array)| Ok((name.clone(), array.to_bytes()?))).collect()
+}
+
+#[test]
+fn every_optimizer_learns() -> Result<()> {
+    for (name, make) in all() {
+        let (mut model, mut optimizer) = (Model::new()?, make()?);
+        let first = train(&mut model, &mut *optimizer, 1)?;
+        let last = train(&mut model, &mut *optimizer, 60)?;
+        assert!(last < 0.97 * first, "{name}: from {first} to {last}");
+    }
+    Ok(())
+}
+
+#[test]
+fn training_goes_on_from_saved_state_to_the_last_bit() -> Result<()> {
+    for (name, make) in all() {
+        let (mut model, mut optimizer) = (Model::new()?, make()?);
+        train(&mut model, &mut *optimizer, 4)?;
+        let file = |what: &str| {
+            let name = name.replace(' ', "-");
+            std::env::temp_dir().join(format!("wootz-{}-{name}-{what}", std::process::id()))
+        };
+        model.save_weights(&file("model"))?;
+        io::save_safetensors(&file("state"), &optimizer.state())?;
+
+        let (mut again, mut resumed) = (Model::new()?, make()?);
+        again.load_weights(&file("model"), true)?;
+        resumed.set_state(&io::load_safetensors(&file("state"))?)?;
+        train(&mut model, &mut *optimizer, 4)?;
+        train(&mut again, &mut *resumed, 4)?;
+        assert_eq!(bits(&model.parameters())?, bits(&again.parameters())?, "{name}");
+        assert_eq!(bits(&optimizer.state())?, bits(&resumed.state())?, "{name}");
+        std::fs::remove_file(file("model")).ok();
+        std::fs::remove_file(file("state")).ok();
+    }
+    Ok(())
+}
+
+#[test]
+fn state_has_mlx_names() -> Result<()> {
+    let (mut model, mut optimizer) = (Model::new()?, Adam::new(0.1)?);
+    train(&mut model, &mut optimizer, 2)?;
+    let state = optimizer.state();
+    assert_eq!((state["step"].dtype(), state["step"].item::<u64>()?), (DType::U64, 2));
+    assert_eq!(state["learning_rate"].item::<f32>()?, 0.1);
+    assert_eq!(state["layers.0.weight.m"].shape(), [8, 3]);
+    assert_eq!(state.len(), 2 + 2 * 4);
+    Ok(())
+}
+
+#[test]
+fn state_that_does_not_fit_is_refused() -> Result<()> {
+    let (mut model, mut optimizer) = (Model::new()?, Adam::new(0.1)?);
+    train(&mut model, &mut optimizer, 1)?;
+    let good = optimizer.state();
+    let without = |name: &str| {
+        let mut state = good.clone();
+        state.remove(name);
+        state
+    };
+    let text = Adam::new(0.1)?.set_state(&without("step")).unwrap_err().to_string();
+    assert_eq!(text, "[set_state] missing: step");
+    let refused = |state: &BTreeMap<String, Array>| {
+        let (mut model, mut optimizer) = (Model::new()?, Adam::new(0.1)?);
+        optimizer.set_state(state)?;
+        train(&mut model, &mut optimizer, 1)
+    };
+    assert!(matches!(refused(&without("layers.0.weight.m")), Err(Error::Keys { missing, .. })
+        if missing == ["layers.0.weight.m"]));
+    let mut state = good.clone();
+    state.insert("layers.9.weight.m".into(), Array::zeros(&[1], DType::F32)?);
+    assert!(matches!(refused(&state), Err(Error::Keys { unexpected, .. })
+        if unexpected == ["layers.9.weight"]));
+    let mut state = good.clone();
+    state.insert("layers.0.weight.m".into(), Array::zeros(&[1], DType::F32)?);
+    assert!(
+        matches!(refused(&state), Err(Error::Keys { mismatched, .. }) if mismatched.len() == 1)
+    );
+    assert!(refused(&good).is_ok());
+    Ok(())
+}
+
+#[test]
+fn frozen_parameters_stay_and_have_no_state() -> Result<()> {
+    let (mut model, mut optimizer) = (Model::new()?, AdamW::new(0.1)?);
+    model.layers[0].freeze()?;
+    let before = bits(&model.layers[0].parameters())?;
+    train(&mut model, &mut optimizer, 3)?;
+    assert_eq!(bits(&model.layers[0].parameters())?, before);
+    assert!(!optimizer.state().keys().any(|name| name.starts_with("layers.0")));
+    assert!(!model.layers[0].weight.is_trainable());
+    Ok(())
+}
+
+#[test]
+fn gradients_that_do_not_fit_change_nothing() -> Result<()> {
+    let (mut model, mut optimizer) = (Model::new()?, Adam::new(0.1)?);
+    let before = bits(&model.parameters())?;
+    let wrong = BTreeMap::from([("layers.0.wait".to_string(), Array::zeros(&[8, 3], DType::F32)?)]);
+    assert!(optimizer.update(&mut model, &wrong).is_err());
+    let wrong = BTreeMap::from([("layers.0.weight".to_string(), Array::zeros(&[3], DType::F32)?)]);
+    assert!(optimizer.update(&mut model, &wrong).is_err());
+    assert_eq!(bits(&model.parameters())?, before);
+    assert_eq!(optimizer.state()["step"].item::<u64>()?, 0);
+    Ok(())
+}
+
+#[test]
+fn numbers_out_of_range_are_refused() {
+    assert!(Adam::new(0.1).unwrap().betas([0.9, 1.0]).is_err());
+    assert!(Adam::new(0.1).unwrap().eps(-1.0).is_err());
+    assert!(Lion::new(0.1).unwrap().betas([-0.1, 0.9]).is_err());
+    assert!(RMSprop::new(0.1).unwrap().eps(0.0).is_err());
+    assert!(AdaDelta::new(0.1).unwrap().rho(-1.0).is_err());
+    assert!(SGD::new(0.1).unwrap().momentum(0.0, 0.0, true).is_err());
+    assert!(cosine_decay(0.1, 0, 0.0).is_err());
+    assert!(join_schedules(vec![exponential_decay(0.1, 0.9)], vec![3]).is_err());
+    let without_rate = Adafactor::new(None).unwrap().relative_step(false, false);
+    let mut w = vec![Array::new([1.0f32]).unwrap()];
+    let gradient = w.clone();
+    assert!({ without_rate }.update(&mut w, &gradient).is_err());
+}
+
+#[test]
+fn the_learning_rate_follows_its_schedule() -> Result<()> {
+    let rate =
+        join_schedules(vec![linear_schedule(0.0, 0.1, 2)?, step_decay(0.1, 0.5, 2)?], vec![2])?;
+    let mut optimizer = SGD::new(rate)?;
+    let mut w = vec![Array::new([0.0f32])?];
+    let gradient = vec![Array::new([1.0f32])?];
+    let mut rates = Vec::new();
+    for _ in 0..6 {
+        optimizer.update(&mut w, &gradient)?;
+        rates.push(optimizer.learning_rate().map(|rate| rate.item::<f32>()).transpose()?);
+    }
+    assert_eq!(rates, [0.0, 0.05, 0.1, 0.1, 0.05, 0.05].map(Some));
+    optimizer.set_learning_rate(0.5.into())?;
+    optimizer.update(&mut w, &gradient)?;
+    assert!((w[0].item::<f32>()? + 0.85).abs() < 1e-6);
+    Ok(())
+}
+
+#[test]
+fn narrow_parameters_stay_narrow() -> Result<()> {
+    for (name, make) in all() {
+        let mut w = vec![Array::new([[1.0f32, -2.0], [0.5, 3.0]])?.astype(DType::BF16)?];
+        let gradient = w.clone();
+        let mut optimizer = make()?;
+        for _ in 0..2 {
+            optimizer.update(&mut w, &gradient)?;
+        }
+        assert_eq!(w[0].dtype(), DType::BF16, "{name}");
+        let states = optimizer.state();
+        let narrow = states.iter().filter(|(name, _)| name.ends_with(['m', 'v']));
+        assert!(narrow.into_iter().all(|(_, x)| x.dtype() == DType::BF16), "{name}");
+    }
+    Ok(())
+}
+
+/// One kernel for each array that a step computes, and some for its scalars.
+#[test]
+#[cfg(feature = "gpu")]
+fn a_step_is_one_kernel_for_each_array_it_computes() -> Result<()> {
+    let Ok(device) = wootz::Device::gpu() else {
+        assert!(std::env::var_os("CI").is_none(), "a GPU is needed");
+        return Ok(());
+    };
+    wootz::with_device(&device, || {
+        let ones = || Array::ones(&[64, 64], DType::F32);
+        let mut model = vec![ones()?, ones()?];
+        let mut optimizer = AdamW::new(0.1)?;
+        let gradients = vec![ones()?, ones()?];
+        wootz::eval(optimizer.arrays(&model).iter().chain(&gradients))?;
+        optimizer.update(&mut model, &gradients)?;
+        wootz::eval(&optimizer.arrays(&model))?;
+        optimizer.update(&mut model, &gradients)?;
+        let arrays = optimizer.arrays(&model);
+        let before = device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
+        wootz::eval(&arrays)?;
+        let after = device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
+        // m, v and the parameter, twice; the step; the share that decay leaves, twice.
+        assert!(after - before <= 9, "{} launches", after - before);
+        Ok(())
+    })
+}

@@ -1,0 +1,243 @@
+//! Trees: the derive's names, mapping, freezing, gradients of structures.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wootz::nn::{BatchNorm, Dropout, Linear, Module, Sequential, relu};
+use wootz::tree::State;
+use wootz::{
+    Array, DType, Error, Parameter, Result, Tree, grad_of, tree_flatten, tree_map, tree_unflatten,
+    value_and_grad_of,
+};
+
+#[derive(Clone, Tree)]
+struct Everything<T> {
+    plain: Array,
+    parameter: Parameter,
+    state: State,
+    list: Vec<Array>,
+    fixed: [Array; 2],
+    tuple: (Array, Option<Array>),
+    absent: Option<Array>,
+    boxed: Box<Pair>,
+    hashed: HashMap<String, Array>,
+    ordered: BTreeMap<String, Vec<Array>>,
+    choice: Choice,
+    generic: T,
+    #[wootz(rename = "self_attn.q")]
+    renamed: Array,
+    #[wootz(skip)]
+    skipped: Array,
+    r#type: Array,
+    width: usize,
+    label: String,
+    dtype: DType,
+}
+
+#[derive(Clone, Tree)]
+struct Pair(Array, Array);
+
+#[derive(Clone, Tree)]
+struct Wrapper(Array);
+
+#[derive(Clone, Tree)]
+enum Choice {
+    Nothing,
+    One(Wrapper),
+    Named { inner: Array },
+}
+
+fn array(value: f32) -> Array {
+    Array::new([value]).unwrap()
+}
+
+fn everything() -> Everything<Wrapper> {
+    let map = ["z", "a", "m"].map(|name| (name.to_string(), array(5.0)));
+    Everything {
+        plain: array(0.0),
+        parameter: array(1.0).into(),
+        state: State::new(array(2.0)),
+        list: vec![array(3.0), array(4.0)],
+        fixed: [array(3.0), array(4.0)],
+        tuple: (array(1.0), Some(array(2.0))),
+        absent: None,
+        boxed: Box::new(Pair(array(1.0), array(2.0))),
+        hashed: map.into(),
+        ordered: BTreeMap::from([("k".to_string(), vec![array(1.0)])]),
+        choice: Choice::One(Wrapper(array(7.0))),
+        generic: Wrapper(array(8.0)),
+        renamed: array(9.0),
+        skipped: array(10.0),
+        r#type: array(11.0),
+        width: 3,
+        label: "label".into(),
+        dtype: DType::F32,
+    }
+}
+
+fn names<T: Tree>(tree: &T) -> Vec<String> {
+    tree_flatten(tree).into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn leaves_are_named_by_fields_numbers_and_keys() {
+    let expected = [
+        "plain",
+        "parameter",
+        "state",
+        "list.0",
+        "list.1",
+        "fixed.0",
+        "fixed.1",
+        "tuple.0",
+        "tuple.1",
+        "boxed.0",
+        "boxed.1",
+        "hashed.a",
+        "hashed.m",
+        "hashed.z",
+        "ordered.k.0",
+        "choice",
+        "generic",
+        "self_attn.q",
+        "type",
+    ];
+    let mut tree = everything();
+    assert_eq!(names(&tree), expected);
+    assert_eq!((tree.width, tree.label.as_str(), tree.dtype), (3, "label", DType::F32));
+    assert_eq!(tree.skipped.item::<f32>().unwrap(), 10.0);
+    tree.choice = Choice::Named { inner: array(0.0) };
+    assert!(names(&tree).contains(&"choice.inner".to_string()));
+    tree.choice = Choice::Nothing;
+    assert_eq!(names(&tree).len(), expected.len() - 1);
+}
+
+#[test]
+fn flattening_and_unflattening_are_inverse() -> Result<()> {
+    let tree = everything();
+    let doubled = tree_map(&tree, |_, x| wootz::multiply(x, 2))?;
+    let back = tree_unflatten(&tree, tree_flatten(&doubled))?;
+    for ((name, a), (other, b)) in tree_flatten(&doubled).into_iter().zip(tree_flatten(&back)) {
+        assert_eq!((name, a.to_vec::<f32>()?), (other, b.to_vec::<f32>()?));
+    }
+    assert_eq!(back.renamed.item::<f32>()?, 18.0);
+    assert_eq!(back.skipped.item::<f32>()?, 10.0);
+    // Mapping makes new state: that of the first tree is as it was.
+    assert_eq!((tree.state.get().item::<f32>()?, back.state.get().item::<f32>()?), (2.0, 4.0));
+    Ok(())
+}
+
+#[test]
+fn unflattening_names_every_key_that_does_not_fit() {
+    let tree = (array(1.0), array(2.0), array(3.0));
+    let leaves = [("0", array(1.0)), ("2", Array::new([1.0f32, 2.0]).unwrap()), ("x", array(1.0))];
+    let leaves = leaves.map(|(name, array)| (name.to_string(), array));
+    match tree_unflatten(&tree, leaves) {
+        Err(Error::Keys { missing, unexpected, mismatched, .. }) => {
+            assert_eq!(missing, ["1"]);
+            assert_eq!(unexpected, ["x"]);
+            assert_eq!(mismatched, ["2: expected [1], got [2]"]);
+        }
+        other => panic!("{:?}", other.err()),
+    }
+}
+
+#[test]
+fn a_failed_update_changes_nothing() -> Result<()> {
+    let mut layer = Linear::new(2, 2, true)?;
+    let before = layer.weight.to_vec::<f32>()?;
+    let arrays = [("weight", Array::zeros(&[2, 2], DType::F32)?), ("gone", array(1.0))];
+    let arrays = arrays.map(|(name, array)| (name.to_string(), array)).into();
+    assert!(layer.update(&arrays).is_err());
+    assert_eq!(layer.weight.to_vec::<f32>()?, before);
+    Ok(())
+}
+
+#[test]
+fn frozen_parameters_get_no_gradients() -> Result<()> {
+    let mut model = vec![Linear::new(2, 3, true)?, Linear::new(3, 1, true)?];
+    model[0].freeze()?;
+    let trainable: Vec<String> = model.trainable_parameters().into_keys().collect();
+    assert_eq!(trainable, ["1.bias", "1.weight"]);
+    let x = Array::new([[1.0f32, 2.0]])?;
+    let loss = |model: &Vec<Linear>| model[1].forward(&model[0].forward(&x)?)?.sum(());
+    let gradients = grad_of(loss)(&model)?;
+    assert_eq!(gradients[0].weight.to_vec::<f32>()?, [0.0; 6]);
+    assert_eq!(gradients[0].weight.strides(), [0, 0], "zeros take the memory of one");
+    assert_eq!(gradients[1].bias.as_ref().map(|bias| bias.item::<f32>()).transpose()?, Some(1.0));
+    assert!(gradients.trainable_parameters().into_keys().eq(trainable));
+    model.unfreeze()?;
+    assert_eq!(model.trainable_parameters().len(), 4);
+    model.freeze_keys(&["bias"])?;
+    assert!(model.trainable_parameters().into_keys().eq(["0.weight", "1.weight"]));
+    Ok(())
+}
+
+#[test]
+fn freezing_what_cannot_be_frozen_is_an_error() -> Result<()> {
+    let mut layer = Linear::new(2, 2, true)?;
+    assert!(layer.freeze_keys(&["biass"]).unwrap_err().to_string().contains("biass"));
+    let text = vec![array(1.0)].freeze().unwrap_err().to_string();
+    assert!(text.contains("plain array"), "{text}");
+    // State is never trained, so there is nothing to say about it.
+    let mut norm = BatchNorm::new(3)?;
+    norm.freeze()?;
+    norm.unfreeze()?;
+    assert!(norm.trainable_parameters().into_keys().eq(["bias", "weight"]));
+    Ok(())
+}
+
+#[test]
+fn gradients_of_gradients_of_structures() -> Result<()> {
+    // f = a³ b: ∂f/∂a = 3a²b, and the derivative of that by a is 6ab.
+    let cube = |p: &(Array, Array)| p.0.square()?.multiply(&p.0)?.multiply(&p.1)?.sum(());
+    let slope = |p: &(Array, Array)| grad_of(cube)(p)?.0.sum(());
+    let second = grad_of(slope)(&(array(2.0), array(5.0)))?;
+    assert_eq!((second.0.item::<f32>()?, second.1.item::<f32>()?), (60.0, 12.0));
+    Ok(())
+}
+
+#[test]
+fn state_changed_inside_a_gradient_is_kept() -> Result<()> {
+    let model = BatchNorm::new(1)?;
+    let copy = model.clone();
+    let x = Array::new([[1.0f32], [3.0]])?;
+    let (_, gradients) =
+        value_and_grad_of(|m: &BatchNorm| m.forward(&x)?.square()?.sum(()))(&model)?;
+    let mean = |m: &BatchNorm| m.running_mean.as_ref().map(|s| s.get().item::<f32>()).transpose();
+    assert_eq!(mean(&model)?, Some(0.2));
+    assert_eq!(mean(&copy)?, Some(0.0), "a clone has state of its own");
+    assert_eq!(mean(&gradients)?, Some(0.0));
+    assert!(!model.parameters()["running_var"].is_evaluated());
+    wootz::eval(model.parameters().values())
+}
+
+#[test]
+fn training_mode_reaches_boxed_modules() -> Result<()> {
+    let mut model =
+        Sequential::new().then(Linear::new(4, 64, true)?).then_fn(relu).then(Dropout::new(0.9)?);
+    let x = Array::ones(&[8, 4], DType::F32)?;
+    let zeros = |model: &Sequential| {
+        let y = model.forward(&x)?.to_vec::<f32>()?;
+        Ok::<usize, Error>(y.iter().filter(|y| **y == 0.0).count())
+    };
+    model.eval()?;
+    let at_rest = zeros(&model)?;
+    assert_eq!(zeros(&model)?, at_rest);
+    model.train()?;
+    assert!(zeros(&model)? > at_rest);
+    Ok(())
+}
+
+#[test]
+fn a_submodule_can_be_replaced_by_name() -> Result<()> {
+    let inner = Sequential::new().then(Linear::new(3, 2, false)?);
+    let mut model = Sequential::new().then(inner).then_fn(relu);
+    model.replace_module("layers.0.layers.0", Linear::new(3, 7, true)?)?;
+    assert_eq!(model.parameters()["layers.0.layers.0.bias"].shape(), [7]);
+    assert_eq!(model.forward(&Array::ones(&[1, 3], DType::F32)?)?.shape(), [1, 7]);
+    let error = model.replace_module("layers.5", Linear::new(3, 7, true)?).unwrap_err();
+    assert!(error.to_string().contains("layers.5"));
+    let module: &dyn std::any::Any = &*model.layers[0];
+    assert!(module.downcast_ref::<Sequential>().is_some());
+    Ok(())
+}
