@@ -121,7 +121,9 @@ fn every_kernel_is_right_as_metal() {
         Err(reason) => panic!("kernels must run as Metal in CI: {reason}"),
     };
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let text = format!("{}\n\n{}", outcome.summary, outcome.table);
+    let harness::metal::Outcome { summary, table, traffic, .. } = &outcome;
+    let text =
+        format!("{summary}\n\n{table}\n## Memory\n\n{}\n\n{}", traffic.summary(), traffic.table());
     std::fs::write(folder.join("wootz-metal.md"), text).unwrap();
     let failures: Vec<&Failure> = outcome.logs.iter().flat_map(|log| &log.failures).collect();
     let checks = outcome.logs.iter().map(|log| log.checks).sum();

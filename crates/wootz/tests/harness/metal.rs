@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use metal_sim::{
-    Build, Cache, Compiled, Kernel, Launch, LaunchReport, Library, Order, Toolchain, Worker,
-};
+use metal_sim::{Build, Cache, Compiled, Kernel, Launch, Library, Order, Toolchain, Worker};
 use wootz::gpu::{
     Access, Collector, GpuOptions, KernelCost, SimulatedLaunch, Simulator, fits_apple7,
 };
@@ -22,6 +20,7 @@ use super::cpu::compare_all;
 use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
+use super::traffic::{Counted, Traffic};
 use super::watchdog::Watchdog;
 use super::{
     Log, SPECIALS, Subject, draw, follows_dtype, like_doubles, magnitudes, run, same_bits,
@@ -37,13 +36,13 @@ pub(crate) struct Outcome {
     pub(crate) summary: String,
     /// Lines of a table: operation, kernels, cases, checks, failures.
     pub(crate) table: String,
+    /// How kernels used memory.
+    pub(crate) traffic: Traffic,
 }
 
 /// Runs the cases; `Err` is the reason why none can run.
 pub(crate) fn check_all(subjects: &[Subject], full: bool) -> Result<Outcome, String> {
-    let toolchain = Toolchain::find()?;
-    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("metal-sim");
-    let cache = Arc::new(Cache::open(&folder, toolchain)?);
+    let cache = Arc::new(open_cache()?);
     let start = Instant::now();
     let mut plan = Plan::new(subjects, full);
     say(start, format!("{} kernel texts in {} cases", plan.kernels.len(), plan.units.len()));
@@ -58,25 +57,35 @@ pub(crate) fn check_all(subjects: &[Subject], full: bool) -> Result<Outcome, Str
     }
     let ran = Arc::new(Ran::default());
     let next = AtomicUsize::new(0);
-    let work = || -> Result<Vec<Log>, String> {
+    let work = || -> Result<(Vec<Log>, Traffic), String> {
         let watchdog = Watchdog::start();
         let devices = Devices::open(&cache, &built, &ran)?;
-        let mut logs = Vec::new();
+        let (mut logs, mut traffic) = (Vec::new(), Traffic::default());
         while let Some(unit) = plan.units.get(next.fetch_add(1, Ordering::Relaxed)) {
             watchdog.case(unit.subject, "simulated GPU");
-            logs.push(unit.check(&devices));
+            logs.push(unit.check(&devices, &mut traffic));
         }
-        Ok(logs)
+        Ok((logs, traffic))
     };
     let results = std::thread::scope(|scope| {
         [scope.spawn(work), scope.spawn(work)].map(|worker| worker.join().unwrap())
     });
+    let mut traffic = Traffic::default();
     for result in results {
-        logs.extend(result?);
+        let (more, seen) = result?;
+        logs.extend(more);
+        traffic.merge(seen);
     }
     let summary = plan.summary(&ran, &logs);
     say(start, summary.clone());
-    Ok(Outcome { summary, table: plan.table(&logs), logs })
+    say(start, traffic.summary());
+    Ok(Outcome { summary, table: plan.table(&logs), traffic, logs })
+}
+
+/// Where kernels are compiled to.
+pub(crate) fn open_cache() -> Result<Cache, String> {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("metal-sim");
+    Cache::open(&folder, Toolchain::find()?)
 }
 
 fn say(start: Instant, text: String) {
@@ -122,6 +131,8 @@ struct Devices {
     checked: Device,
     watched: Device,
     fast: Device,
+    /// What the watched device has launched.
+    counted: Arc<Mutex<Vec<Counted>>>,
 }
 
 /// Compiled kernels by their texts, each with what it costs at least.
@@ -133,10 +144,12 @@ impl Devices {
         built: &HashMap<&'static str, Arc<Kernels>>,
         ran: &Arc<Ran>,
     ) -> Result<Devices, String> {
+        let counted = Arc::new(Mutex::default());
         let open = |column: Column| -> Result<Device, String> {
             let worker = Mutex::new(Worker::new(cache)?);
             let kernels = built[column.name].clone();
-            let simulator = Metal { column, kernels, worker, ran: ran.clone() };
+            let (ran, counted) = (ran.clone(), Arc::clone(&counted));
+            let simulator = Metal { column, kernels, worker, ran, counted };
             simulated(Arc::new(simulator))
         };
         let [unchecked, checked, watched, fast] = COLUMNS;
@@ -145,6 +158,7 @@ impl Devices {
             checked: open(checked)?,
             watched: open(watched)?,
             fast: open(fast)?,
+            counted,
         })
     }
 }
@@ -167,6 +181,7 @@ struct Metal {
     kernels: Arc<Kernels>,
     worker: Mutex<Worker>,
     ran: Arc<Ran>,
+    counted: Arc<Mutex<Vec<Counted>>>,
 }
 
 impl Metal {
@@ -198,8 +213,12 @@ impl Simulator for Metal {
             let report = worker.run(&converted, &mut after, order);
             let report = report.map_err(|failure| failure.to_string())?;
             if self.column.build.counting {
-                for (launch, seen) in launches.iter().zip(&report.launches) {
-                    as_modelled(launch, self.known(launch)?.1.clone(), memory, seen)?;
+                for (launch, report) in launches.iter().zip(report.launches) {
+                    let places: Vec<usize> = launch.bindings.iter().map(|(i, _)| *i).collect();
+                    let bytes: Vec<u64> = places.iter().map(|i| memory[*i].len() as u64).collect();
+                    let cost = self.known(launch)?.1.clone().launched(launch.groups, &bytes);
+                    let counted = Counted { key: launch.key.clone(), cost, places, report };
+                    self.counted.lock().unwrap().push(counted);
                 }
             }
             self.ran.launches.fetch_add(launches.len(), Ordering::Relaxed);
@@ -222,45 +241,6 @@ impl Simulator for Metal {
     }
 }
 
-/// Whether a launch did what its static cost says: so many threads, barriers and bytes of
-/// threadgroup memory, and loads and stores only where the text has them.
-fn as_modelled(
-    launch: &SimulatedLaunch,
-    cost: KernelCost,
-    memory: &[Vec<u8>],
-    seen: &LaunchReport,
-) -> Result<(), String> {
-    let bytes: Vec<u64> = launch.bindings.iter().map(|(i, _)| memory[*i].len() as u64).collect();
-    let cost = cost.launched(launch.groups, &bytes);
-    let differs = |what: &str, counted: u64, modelled: u64| {
-        Err(format!("{}: {what}: counted {counted}, modelled {modelled}", launch.key))
-    };
-    for (what, counted, modelled) in [
-        ("threadgroups", seen.groups, cost.group_count()),
-        ("threads", seen.threads, cost.threads()),
-        ("bytes of threadgroup memory", seen.threadgroup_bytes, cost.workgroup_bytes),
-    ] {
-        if counted != modelled {
-            return differs(what, counted, modelled);
-        }
-    }
-    // A branch that all threads of a group take alike may leave barriers out.
-    let barriers = cost.barriers as u64 * cost.group_count();
-    if cost.barriers_in_loops == 0 && seen.barriers > barriers {
-        return differs("barriers", seen.barriers, barriers);
-    }
-    for (binding, counts) in cost.bindings.iter().zip(&seen.bindings) {
-        let name = &binding.name;
-        if !binding.read && counts.loads > 0 {
-            return differs(&format!("loads of {name}"), counts.loads, 0);
-        }
-        if !binding.written && counts.stores > 0 {
-            return differs(&format!("stores to {name}"), counts.stores, 0);
-        }
-    }
-    Ok(())
-}
-
 /// One way to run a case.
 struct Unit<'a> {
     subject: &'a Subject,
@@ -279,7 +259,7 @@ impl Unit<'_> {
         }
     }
 
-    fn check(&self, devices: &Devices) -> Log {
+    fn check(&self, devices: &Devices, traffic: &mut Traffic) -> Log {
         let mut log = Log::new(self.subject);
         let case = &self.subject.case;
         let (Some(hosts), cpu) = (self.inputs(), Device::cpu()) else { return log };
@@ -308,6 +288,10 @@ impl Unit<'_> {
         for (name, device) in [("checked", &devices.checked), ("watched", &devices.watched)] {
             log.check(&place(name), on(device).and_then(|got| same_bits(&got, &base)));
         }
+        for counted in std::mem::take(&mut *devices.counted.lock().unwrap()) {
+            let outcome = counted.check(self.subject.op, self.layout, traffic);
+            log.check(&place("as modelled"), outcome);
+        }
         log
     }
 }
@@ -335,7 +319,7 @@ impl<'a> Plan<'a> {
             unfit: Vec::new(),
         };
         for (number, subject) in subjects.iter().enumerate() {
-            let mut runs_plain = false;
+            let mut brings_kernel = false;
             for unit in units(subject, number, full) {
                 let Some(hosts) = unit.inputs() else { continue };
                 if !full && hosts.iter().any(|host| host.size() > LARGE) {
@@ -355,10 +339,11 @@ impl<'a> Plan<'a> {
                     plan.users.entry(subject.op).or_default().insert(text.clone());
                     new |= plan.kernels.insert(text, kernel.launch.key.to_string()).is_none();
                 }
-                // With NaN and infinities where the case itself runs.
-                let follows = unit.special.is_some() && runs_plain;
-                if unit.special.is_none() && unit.layout == Layout::Contiguous {
-                    runs_plain = new;
+                // With NaN and infinities where the case itself brings a kernel.
+                let plain = unit.special.is_none() && unit.layout == Layout::Contiguous;
+                let follows = unit.special.is_some() && brings_kernel;
+                if plain {
+                    brings_kernel = new;
                 }
                 if full || new || follows {
                     plan.units.push(unit);

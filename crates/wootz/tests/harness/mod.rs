@@ -15,6 +15,8 @@ pub(crate) mod reference;
 #[cfg(feature = "gpu")]
 pub(crate) mod report;
 pub(crate) mod tolerance;
+#[cfg(feature = "gpu")]
+pub(crate) mod traffic;
 pub(crate) mod watchdog;
 #[cfg(feature = "gpu")]
 pub(crate) mod wgsl;
