@@ -2,8 +2,9 @@
 //! executed on the CPU by `metal-sim`, on a device that claims to be an M1.
 //!
 //! First all cases run on a device that only collects kernel texts; then the texts are compiled,
-//! many at a time; then the cases run. Without `full`, a case whose kernels have all been seen in
-//! other cases, or that is large, is left out.
+//! many at a time; then the cases run. Without `full`, every case runs in one plain and in one packed
+//! dtype if it is not large; in other layouts, and with NaN and infinities, only those that bring a
+//! kernel of their own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -345,7 +346,7 @@ impl<'a> Plan<'a> {
                 if plain {
                     brings_kernel = new;
                 }
-                if full || new || follows {
+                if full || plain || new || follows {
                     plan.units.push(unit);
                 } else {
                     *plan.left_out.entry("without a kernel of its own").or_default() += 1;
