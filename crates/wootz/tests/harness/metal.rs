@@ -3,8 +3,8 @@
 //!
 //! First all cases run on a device that only collects kernel texts; then the texts are compiled,
 //! many at a time; then the cases run. Without `full`, every case runs in one plain and in one packed
-//! dtype if it is not large; in other layouts, and with NaN and infinities, only those that bring a
-//! kernel of their own.
+//! dtype if it is not large; in other layouts, with NaN and infinities and with an index out of range
+//! only those that bring a kernel of their own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,8 +24,8 @@ use super::tolerance::{Against, compare_specials};
 use super::traffic::{Counted, Traffic};
 use super::watchdog::Watchdog;
 use super::{
-    Log, SPECIALS, Subject, draw, follows_dtype, like_doubles, magnitudes, run, same_bits,
-    with_specials,
+    Log, SPECIALS, Subject, draw, fails_with, follows_dtype, like_doubles, magnitudes, run,
+    same_bits, with_bad_index, with_specials,
 };
 
 /// Elements of an array above which a case is left to a full run.
@@ -247,45 +247,62 @@ struct Unit<'a> {
     subject: &'a Subject,
     dtype: DType,
     layout: Layout,
-    special: Option<&'static [f64]>,
+    values: Values,
+}
+
+/// What a case's inputs hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Values {
+    Drawn,
+    /// These among them.
+    Special(&'static [f64]),
+    /// An index out of range among them.
+    BadIndex,
 }
 
 impl Unit<'_> {
     fn inputs(&self) -> Option<Vec<Host>> {
         let hosts = draw(self.subject, self.dtype);
-        match (self.special, self.layout) {
-            (Some(special), _) => with_specials(self.subject, &hosts, special),
-            (None, Layout::Broadcast) => Some(hosts.iter().map(constant_along_broadcast).collect()),
-            (None, _) => Some(hosts),
+        match (self.values, self.layout) {
+            (Values::Special(special), _) => with_specials(self.subject, &hosts, special),
+            (Values::BadIndex, _) => with_bad_index(&self.subject.case, &hosts).map(|bad| bad.0),
+            (_, Layout::Broadcast) => Some(hosts.iter().map(constant_along_broadcast).collect()),
+            _ => Some(hosts),
         }
     }
 
     fn check(&self, devices: &Devices, traffic: &mut Traffic) -> Log {
         let mut log = Log::new(self.subject);
         let case = &self.subject.case;
+        if self.values == Values::BadIndex {
+            self.check_bad_index(devices, &mut log);
+            return log;
+        }
         let (Some(hosts), cpu) = (self.inputs(), Device::cpu()) else { return log };
         // The CPU's part reports a case that does not run there.
         let Ok(want) = run(case, &hosts, Layout::Contiguous, &cpu) else { return log };
         let scales = magnitudes(self.subject, &hosts);
         let on = |device: &Device| run(case, &hosts, self.layout, device);
-        let close = |got: Vec<Host>| match self.special {
-            Some(_) => {
+        let close = |got: Vec<Host>| match self.values {
+            Values::Special(_) => {
                 got.iter().zip(&want).try_for_each(|(got, want)| compare_specials(got, want))
             }
-            None => {
+            _ => {
                 let (class, against) = (case.tolerance, Against::Device);
                 compare_all(&got, &want, scales.as_deref(), class, against, self.dtype)
             }
         };
         let base = on(&devices.unchecked);
-        let place = |column: &str| match self.special {
-            Some(special) => format!("{} as Metal, {column}, with {special:?}", self.dtype),
-            None => format!("{} as Metal, {column}, {:?}", self.dtype, self.layout),
+        let place = |column: &str| match self.values {
+            Values::Special(special) => {
+                format!("{} as Metal, {column}, with {special:?}", self.dtype)
+            }
+            _ => format!("{} as Metal, {column}, {:?}", self.dtype, self.layout),
         };
         log.check(&place("unchecked"), base.clone().and_then(close));
         log.check(&place("fast-math"), on(&devices.fast).and_then(close));
         // Checks and races have nothing to do with values.
-        let (Ok(base), None) = (base, self.special) else { return log };
+        let (Ok(base), Values::Drawn) = (base, self.values) else { return log };
         for (name, device) in [("checked", &devices.checked), ("watched", &devices.watched)] {
             log.check(&place(name), on(device).and_then(|got| same_bits(&got, &base)));
         }
@@ -294,6 +311,26 @@ impl Unit<'_> {
             log.check(&place("as modelled"), outcome);
         }
         log
+    }
+
+    /// Kernels must find the index and touch no memory for it.
+    fn check_bad_index(&self, devices: &Devices, log: &mut Log) {
+        let case = &self.subject.case;
+        let Some((hosts, error)) = with_bad_index(case, &draw(self.subject, self.dtype)) else {
+            return;
+        };
+        let Devices { unchecked, checked, watched, fast, counted } = devices;
+        for (column, device) in [
+            ("unchecked", unchecked),
+            ("checked", checked),
+            ("watched", watched),
+            ("fast-math", fast),
+        ] {
+            let place = format!("{} as Metal, {column}, an index out of range", self.dtype);
+            log.check(&place, fails_with(case, &hosts, &error, device));
+        }
+        // Nothing was read or written.
+        counted.lock().unwrap().clear();
     }
 }
 
@@ -340,9 +377,10 @@ impl<'a> Plan<'a> {
                     plan.users.entry(subject.op).or_default().insert(text.clone());
                     new |= plan.kernels.insert(text, kernel.launch.key.to_string()).is_none();
                 }
-                // With NaN and infinities where the case itself brings a kernel.
-                let plain = unit.special.is_none() && unit.layout == Layout::Contiguous;
-                let follows = unit.special.is_some() && brings_kernel;
+                // With special values and bad indices where the case itself brings a kernel.
+                let drawn = unit.values == Values::Drawn;
+                let plain = drawn && unit.layout == Layout::Contiguous;
+                let follows = !drawn && brings_kernel;
                 if plain {
                     brings_kernel = new;
                 }
@@ -400,13 +438,15 @@ fn units(subject: &Subject, number: usize, full: bool) -> Vec<Unit<'_>> {
     let chosen = if full { dtypes } else { wide.into_iter().chain(narrow).collect() };
     let mut units = Vec::new();
     for dtype in chosen {
-        let unit = |layout, special| Unit { subject, dtype, layout, special };
-        units.push(unit(Layout::Contiguous, None));
+        let unit = |layout, values| Unit { subject, dtype, layout, values };
+        units.push(unit(Layout::Contiguous, Values::Drawn));
+        units.push(unit(Layout::Contiguous, Values::BadIndex));
         let views = if full || Some(dtype) == wide { &Layout::VIEWS[..] } else { &[] };
         if dtype.is_float() && follows_dtype(&subject.case) && like_doubles(subject, dtype) {
-            units.extend(SPECIALS.map(|special| unit(Layout::Contiguous, Some(special))));
+            let special = |values| unit(Layout::Contiguous, Values::Special(values));
+            units.extend(SPECIALS.map(special));
         }
-        units.extend(views.iter().map(|&layout| unit(layout, None)));
+        units.extend(views.iter().map(|&layout| unit(layout, Values::Drawn)));
     }
     units
 }
