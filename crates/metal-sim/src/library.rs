@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::apple7::APPLE7;
 use crate::clang::Toolchain;
 use crate::lint::lint;
+use crate::msl::{Msl, to_msl};
 use crate::rewrite::{Pass, rewrite};
 use crate::scan;
-use crate::translate::{Translated, to_msl};
 
 /// How kernels are compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,7 +40,7 @@ pub enum Source {
     /// WGSL with the entry point `main`.
     Wgsl(String),
     /// MSL as [`to_msl`] makes it, or written by hand.
-    Msl(Translated),
+    Msl(Msl),
 }
 
 impl Kernel {
@@ -49,8 +50,8 @@ impl Kernel {
     }
 
     /// A kernel in MSL.
-    pub fn msl(name: impl Into<String>, translated: Translated) -> Kernel {
-        Kernel { name: name.into(), source: Source::Msl(translated) }
+    pub fn msl(name: impl Into<String>, msl: Msl) -> Kernel {
+        Kernel { name: name.into(), source: Source::Msl(msl) }
     }
 }
 
@@ -60,7 +61,7 @@ pub struct Compiled {
     /// What messages call it.
     pub name: String,
     /// The MSL and how it is launched.
-    pub translated: Translated,
+    pub msl: Msl,
     /// How it was compiled.
     pub build: Build,
     pub(crate) symbol: String,
@@ -180,9 +181,8 @@ impl Library {
         let mut library = Library::default();
         for kernel in prepared {
             let Some(file) = cache.library_of(&kernel.symbol) else { continue };
-            let Prepared { name, translated, symbol, .. } = kernel;
-            let compiled =
-                Compiled { name: name.clone(), translated, build, symbol, library: file };
+            let Prepared { name, msl, symbol, .. } = kernel;
+            let compiled = Compiled { name: name.clone(), msl, build, symbol, library: file };
             library.kernels.insert(name, Arc::new(compiled));
         }
         (library, BuildError { refused: refused.into_iter().collect() })
@@ -202,7 +202,7 @@ impl Library {
 /// A kernel that was translated and linted.
 struct Prepared {
     name: String,
-    translated: Translated,
+    msl: Msl,
     /// Made from all that decides the machine code, so it names the kernel in every library.
     symbol: String,
     /// The same for all that decides the check.
@@ -210,21 +210,19 @@ struct Prepared {
 }
 
 fn prepare(kernel: &Kernel, build: Build) -> Result<Prepared, String> {
-    let translated = match &kernel.source {
+    let msl = match &kernel.source {
         Source::Wgsl(text) => to_msl(text, build.checked)?,
-        Source::Msl(translated) => translated.clone(),
+        Source::Msl(msl) => msl.clone(),
     };
-    if let Some(message) = translated.over_limit() {
-        return Err(message);
-    }
-    let tokens = scan::tokens(&translated.text)?;
-    let found = lint(&scan::items(&tokens), &translated.entry);
+    msl.launch.size([1; 3]).within(&APPLE7)?;
+    let tokens = scan::tokens(&msl.text)?;
+    let found = lint(&scan::items(&tokens), &msl.entry);
     if !found.is_empty() {
         return Err(found.join("\n"));
     }
-    let check = format!("ok_{}", hash(&(&translated.text, &translated.entry)));
-    let symbol = format!("k_{}", hash(&(&translated.text, &translated.entry, build)));
-    Ok(Prepared { name: kernel.name.clone(), translated, symbol, check })
+    let check = format!("ok_{}", hash(&(&msl.text, &msl.entry)));
+    let symbol = format!("k_{}", hash(&(&msl.text, &msl.entry, build)));
+    Ok(Prepared { name: kernel.name.clone(), msl, symbol, check })
 }
 
 impl Cache {
@@ -337,9 +335,9 @@ fn run_batch(cache: &Cache, batch: &[&Prepared], build: Build) -> Result<(), Str
 fn unit(batch: &[&Prepared], pass: Pass) -> Result<String, String> {
     let mut text = "#include \"headers/arguments.h\"\n#include \"headers/keywords.h\"\n".to_owned();
     let mut seen = HashSet::new();
-    for Prepared { translated, symbol, .. } in batch {
-        let tokens = scan::tokens(&translated.text)?;
-        rewrite(&scan::items(&tokens), &translated.entry, symbol, pass, &mut seen, &mut text)
+    for Prepared { msl, symbol, .. } in batch {
+        let tokens = scan::tokens(&msl.text)?;
+        rewrite(&scan::items(&tokens), &msl.entry, symbol, pass, &mut seen, &mut text)
             .map_err(|message| format!("{symbol}:1:1: error: {message}"))?;
     }
     Ok(text)

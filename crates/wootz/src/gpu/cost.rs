@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 
-use naga::valid::{GlobalUse, ImmediateSlots};
+use naga::valid::GlobalUse;
 use naga::{Block, Function, Handle, Statement};
 
+use super::apple7::{APPLE7, LaunchSize};
 use super::kernel::Access;
+use super::msl::{ENTRY, describe, parse};
 use super::simulated::Collected;
-use super::translate::{ENTRY, parse};
 
 /// A kernel's launch in figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +61,7 @@ impl KernelCost {
     /// The figures of a kernel's text, for a launch of one workgroup on buffers of one element.
     pub fn of(name: impl Into<String>, source: &str) -> Result<KernelCost, String> {
         let (module, info) = parse(source)?;
+        let launch = describe(&module, &info)?;
         let position = module.entry_points.iter().position(|entry| entry.name == ENTRY);
         let position = position.ok_or_else(|| format!("there is no entry point `{ENTRY}`"))?;
         let entry = &module.entry_points[position];
@@ -94,12 +96,12 @@ impl KernelCost {
         let (all, in_loops) = barriers.of_block(&entry.function.body, false);
         Ok(KernelCost {
             name: name.into(),
-            workgroup_size: entry.workgroup_size,
+            workgroup_size: launch.workgroup_size,
             groups: [1; 3],
-            workgroup_bytes: workgroup_bytes(&module, |variable| !uses[variable].is_empty()),
+            workgroup_bytes: launch.threadgroup_bytes().into(),
             barriers: all,
             barriers_in_loops: in_loops,
-            param_bytes: ImmediateSlots::size_for_module(&module),
+            param_bytes: launch.params_bytes,
             bindings,
         })
     }
@@ -169,53 +171,31 @@ impl Collected {
     }
 }
 
-/// Whether the GPU of an M1 (family Apple 7) takes a launch. Later families take no less. The error
-/// names the kernel and every figure that is too large.
+/// Whether the GPU of an M1 takes a launch. The error names the kernel and every figure that is too
+/// large.
 pub fn fits_apple7(cost: &KernelCost) -> Result<(), String> {
-    let largest_grid = cost.groups.into_iter().max().unwrap_or_default();
-    let figures = [
-        (cost.workgroup_bytes, WORKGROUP_BYTES, "bytes of threadgroup memory"),
-        (cost.threads_per_group(), 1024, "threads in a threadgroup"),
-        (cost.buffers() as u64, 31, "buffers"),
-        (largest_grid.into(), 65_535, "threadgroups in a dimension"),
-        (cost.param_bytes.into(), 4096, "bytes of parameters"),
-    ];
-    let large = figures.iter().filter(|(figure, limit, _)| figure > limit);
-    let text: Vec<String> =
-        large.map(|(figure, limit, what)| format!("{figure} {what}, not {limit}")).collect();
-    match text.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{} does not fit an Apple M1: {}", cost.name, text.join("; "))),
-    }
+    let size = LaunchSize {
+        threadgroup_bytes: cost.workgroup_bytes,
+        threads: cost.threads_per_group(),
+        buffers: cost.buffers() as u64,
+        groups: cost.groups.into_iter().max().unwrap_or_default().into(),
+        param_bytes: cost.param_bytes.into(),
+    };
+    let name = &cost.name;
+    size.within(&APPLE7).map_err(|text| format!("{name} does not fit an Apple M1: {text}"))
 }
 
 /// The one limit that wgpu leaves to the driver, checked before the text is: what kernels declare
 /// and do not use counts, too.
 pub(super) fn workgroup_memory_fits_apple7(module: &naga::Module) -> Result<(), String> {
-    match workgroup_bytes(module, |_| true) {
-        bytes if bytes <= WORKGROUP_BYTES => Ok(()),
-        bytes => Err(format!("{bytes} bytes of threadgroup memory, not {WORKGROUP_BYTES}")),
-    }
-}
-
-/// Memory of a workgroup on Apple's GPUs.
-const WORKGROUP_BYTES: u64 = 32 << 10;
-
-/// Bytes of the workgroup variables that are `used`.
-fn workgroup_bytes(
-    module: &naga::Module,
-    used: impl Fn(Handle<naga::GlobalVariable>) -> bool,
-) -> u64 {
-    let variables = module.global_variables.iter();
-    let bytes = variables
-        .filter(|(handle, variable)| {
-            variable.space == naga::AddressSpace::WorkGroup && used(*handle)
-        })
-        .map(|(_, variable)| {
+    let variables = module.global_variables.iter().map(|(_, variable)| variable);
+    let bytes = variables.filter(|variable| variable.space == naga::AddressSpace::WorkGroup).map(
+        |variable| {
             let size = module.types[variable.ty].inner.try_size(module.to_ctx());
             u64::from(size.unwrap_or(u32::MAX)).next_multiple_of(16)
-        });
-    bytes.sum()
+        },
+    );
+    LaunchSize { threadgroup_bytes: bytes.sum(), ..LaunchSize::default() }.within(&APPLE7)
 }
 
 fn product(dimensions: [u32; 3]) -> u64 {
