@@ -79,6 +79,7 @@
 #[path = "../../wootz/src/gpu/apple7.rs"]
 mod apple7;
 mod clang;
+mod cleaning;
 mod library;
 mod lint;
 #[path = "../../wootz/src/gpu/msl.rs"]

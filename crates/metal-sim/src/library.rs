@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::apple7::APPLE7;
 use crate::clang::Toolchain;
+use crate::cleaning::clean;
 use crate::lint::lint;
 use crate::msl::{Msl, to_msl};
 use crate::rewrite::{Pass, rewrite};
@@ -97,13 +98,14 @@ pub struct Cache {
 
 impl Cache {
     /// A cache in a folder, which is made if needed. What was compiled by another clang, with other
-    /// headers or for another processor is not used.
+    /// headers or for another processor is not used, and in the end removed.
     pub fn open(folder: &Path, toolchain: Toolchain) -> Result<Cache, String> {
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = processor.lines().find(|line| line.starts_with("flags"));
         let flags = [CHECK, RUN, FAST_MATH, COUNTING];
         let key = (VERSION, flags, FILES, toolchain.version(), features);
         let folder = folder.join(hash(&key));
+        clean(&folder);
         let text = |error: std::io::Error| format!("{}: {error}", folder.display());
         for part in ["headers", "runner", "kernels"] {
             std::fs::create_dir_all(folder.join(part)).map_err(text)?;
