@@ -94,6 +94,8 @@ pub struct Cache {
     pub jobs: usize,
     toolchain: Toolchain,
     folder: PathBuf,
+    /// The folder of the runner's source: kernels need not be compiled again if only that changes.
+    runner: String,
 }
 
 impl Cache {
@@ -103,30 +105,35 @@ impl Cache {
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = processor.lines().find(|line| line.starts_with("flags"));
         let flags = [CHECK, RUN, FAST_MATH, COUNTING];
-        let key = (VERSION, flags, FILES, toolchain.version(), features);
+        let key = (VERSION, flags, HEADERS, toolchain.version(), features);
         let folder = folder.join(hash(&key));
         clean(&folder);
         let text = |error: std::io::Error| format!("{}: {error}", folder.display());
-        for part in ["headers", "runner", "kernels"] {
+        let runner = format!("runner_{}", hash(&RUNNER));
+        std::fs::create_dir_all(folder.join("kernels")).map_err(text)?;
+        for (part, files) in [("headers", HEADERS), (&runner, RUNNER)] {
             std::fs::create_dir_all(folder.join(part)).map_err(text)?;
-        }
-        for (name, content) in FILES {
-            if !folder.join(name).exists() {
-                write_whole(&folder.join(name), content.as_bytes())?;
+            for (name, content) in files {
+                let file = folder.join(part).join(name);
+                if !file.exists() {
+                    write_whole(&file, content.as_bytes())?;
+                }
             }
         }
         let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Ok(Cache { jobs, toolchain, folder })
+        Ok(Cache { jobs, toolchain, folder, runner })
     }
 
     /// The program that runs kernels, compiled if it is not there.
     pub(crate) fn runner(&self) -> Result<PathBuf, String> {
-        let runner = self.folder.join("metal-runner");
+        let folder = self.folder.join(&self.runner);
+        let runner = folder.join("metal-runner");
         if !runner.exists() {
-            let made = self.folder.join(unique("metal-runner"));
-            let arguments = ["-std=c++20", "-O2", "-rdynamic", "runner/main.cpp", "-o"];
-            let output = made.to_string_lossy();
-            let arguments = [&arguments[..], &[&output, "-ldl", "-lm"]].concat();
+            let made = folder.join(unique("metal-runner"));
+            let (source, output) = (folder.join("main.cpp"), made.to_string_lossy());
+            let source = source.to_string_lossy();
+            let arguments =
+                ["-std=c++20", "-O2", "-rdynamic", &source, "-o", &output, "-ldl", "-lm"];
             self.toolchain.run(&self.folder, &arguments)?;
             std::fs::rename(&made, &runner).map_err(|error| error.to_string())?;
         }
@@ -453,21 +460,25 @@ const COUNTING: &[&str] = &[
     "-tsan-instrument-read-before-write=1",
 ];
 
-/// The files that clang reads.
-const FILES: &[(&str, &str)] = &[
-    ("headers/abi.h", include_str!("headers/abi.h")),
-    ("headers/arguments.h", include_str!("headers/arguments.h")),
-    ("headers/atomic.h", include_str!("headers/atomic.h")),
-    ("headers/convert.h", include_str!("headers/convert.h")),
-    ("headers/integer.h", include_str!("headers/integer.h")),
-    ("headers/keywords.h", include_str!("headers/keywords.h")),
-    ("headers/math.h", include_str!("headers/math.h")),
-    ("headers/simd.h", include_str!("headers/simd.h")),
-    ("headers/simdgroup_matrix.h", include_str!("headers/simdgroup_matrix.h")),
-    ("headers/types.h", include_str!("headers/types.h")),
-    ("runner/main.cpp", include_str!("runner/main.cpp")),
-    ("runner/memory.h", include_str!("runner/memory.h")),
-    ("runner/observe.h", include_str!("runner/observe.h")),
-    ("runner/protocol.h", include_str!("runner/protocol.h")),
-    ("runner/scheduler.h", include_str!("runner/scheduler.h")),
+/// The files that kernels include.
+const HEADERS: &[(&str, &str)] = &[
+    ("abi.h", include_str!("headers/abi.h")),
+    ("arguments.h", include_str!("headers/arguments.h")),
+    ("atomic.h", include_str!("headers/atomic.h")),
+    ("convert.h", include_str!("headers/convert.h")),
+    ("integer.h", include_str!("headers/integer.h")),
+    ("keywords.h", include_str!("headers/keywords.h")),
+    ("math.h", include_str!("headers/math.h")),
+    ("simd.h", include_str!("headers/simd.h")),
+    ("simdgroup_matrix.h", include_str!("headers/simdgroup_matrix.h")),
+    ("types.h", include_str!("headers/types.h")),
+];
+
+/// The program that runs them.
+const RUNNER: &[(&str, &str)] = &[
+    ("main.cpp", include_str!("runner/main.cpp")),
+    ("memory.h", include_str!("runner/memory.h")),
+    ("observe.h", include_str!("runner/observe.h")),
+    ("protocol.h", include_str!("runner/protocol.h")),
+    ("scheduler.h", include_str!("runner/scheduler.h")),
 ];

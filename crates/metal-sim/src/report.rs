@@ -14,11 +14,11 @@ pub struct Report {
 pub struct LaunchReport {
     /// The kernel's name.
     pub kernel: String,
-    /// Threadgroups.
+    /// Threadgroups that ran.
     pub groups: u64,
-    /// Threads of all threadgroups.
+    /// Threads of all threadgroups that ran to their end.
     pub threads: u64,
-    /// Bytes of threadgroup memory of one threadgroup.
+    /// Bytes of threadgroup memory of one threadgroup, as it was given to the kernel.
     pub threadgroup_bytes: u64,
     /// `threadgroup_barrier`s, each counted once for a threadgroup.
     pub barriers: u64,

@@ -319,13 +319,11 @@ fn read_report(
 ) -> std::io::Result<Report> {
     let mut report = Report::default();
     for launch in launches {
-        let kernel = &launch.kernel.msl.launch;
-        let groups = launch.groups.iter().map(|groups| u64::from(*groups)).product::<u64>();
         let mut counted = LaunchReport {
             kernel: launch.kernel.name.clone(),
-            groups,
-            threads: groups * u64::from(kernel.threads()),
-            threadgroup_bytes: kernel.threadgroup_bytes().into(),
+            groups: read_long(from)?,
+            threads: read_long(from)?,
+            threadgroup_bytes: launch.kernel.msl.launch.threadgroup_bytes().into(),
             barriers: read_long(from)?,
             simd_barriers: read_long(from)?,
             ..Default::default()
