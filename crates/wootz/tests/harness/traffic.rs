@@ -86,9 +86,21 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (
-        &["sum", "prod", "max", "min", "all", "any", "logsumexp", "mean", "var"],
+        &[
+            "all",
+            "any",
+            "argmax",
+            "argmin",
+            "logsumexp",
+            "max",
+            "mean",
+            "min",
+            "prod",
+            "sum",
+            "var",
+        ],
         4.0,
-        "a lane takes a short row of its own",
+        "short rows are taken several at a time",
     ),
 ];
 
@@ -120,11 +132,15 @@ impl Counted {
         for (what, counted, modelled) in [
             ("threadgroups", report.groups, cost.group_count()),
             ("threads", report.threads, cost.threads()),
-            ("bytes of threadgroup memory", report.threadgroup_bytes, cost.workgroup_bytes),
         ] {
             if counted != modelled {
                 return differs(what, counted, modelled);
             }
+        }
+        // Small cases do not fill a tile.
+        let touched = report.threadgroup.stored_bytes.max(report.threadgroup.loaded_bytes);
+        if touched > cost.workgroup_bytes {
+            return differs("bytes of threadgroup memory", touched, cost.workgroup_bytes);
         }
         // A branch that all threads of a group take alike may leave barriers out.
         let barriers = cost.barriers as u64 * cost.group_count();
@@ -161,9 +177,8 @@ impl Counted {
                 atomic: binding.atomic,
                 ..Use::default()
             };
-            let modelled = |does: bool| if does { binding.bytes } else { 0 };
             uses.push(Use {
-                modelled: modelled(same.iter().any(|binding| binding.read)),
+                modelled: same.iter().map(|binding| binding.bytes_read()).max().unwrap_or(0),
                 counted: loaded_bytes,
                 moved: load_bytes,
                 accesses: load_accesses,
@@ -172,7 +187,7 @@ impl Counted {
             });
             uses.push(Use {
                 writes: true,
-                modelled: modelled(same.iter().any(|binding| binding.written)),
+                modelled: same.iter().map(|binding| binding.bytes_written()).max().unwrap_or(0),
                 counted: stored_bytes,
                 moved: store_bytes,
                 accesses: store_accesses,
