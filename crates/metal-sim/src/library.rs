@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::apple7::APPLE7;
 use crate::clang::Toolchain;
+use crate::cleaning::clean;
 use crate::lint::lint;
+use crate::msl::{Msl, to_msl};
 use crate::rewrite::{Pass, rewrite};
 use crate::scan;
-use crate::translate::{Translated, to_msl};
 
 /// How kernels are compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -39,7 +41,7 @@ pub enum Source {
     /// WGSL with the entry point `main`.
     Wgsl(String),
     /// MSL as [`to_msl`] makes it, or written by hand.
-    Msl(Translated),
+    Msl(Msl),
 }
 
 impl Kernel {
@@ -49,8 +51,8 @@ impl Kernel {
     }
 
     /// A kernel in MSL.
-    pub fn msl(name: impl Into<String>, translated: Translated) -> Kernel {
-        Kernel { name: name.into(), source: Source::Msl(translated) }
+    pub fn msl(name: impl Into<String>, msl: Msl) -> Kernel {
+        Kernel { name: name.into(), source: Source::Msl(msl) }
     }
 }
 
@@ -60,7 +62,7 @@ pub struct Compiled {
     /// What messages call it.
     pub name: String,
     /// The MSL and how it is launched.
-    pub translated: Translated,
+    pub msl: Msl,
     /// How it was compiled.
     pub build: Build,
     pub(crate) symbol: String,
@@ -92,38 +94,46 @@ pub struct Cache {
     pub jobs: usize,
     toolchain: Toolchain,
     folder: PathBuf,
+    /// The folder of the runner's source: kernels need not be compiled again if only that changes.
+    runner: String,
 }
 
 impl Cache {
     /// A cache in a folder, which is made if needed. What was compiled by another clang, with other
-    /// headers or for another processor is not used.
+    /// headers or for another processor is not used, and in the end removed.
     pub fn open(folder: &Path, toolchain: Toolchain) -> Result<Cache, String> {
         let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let features = processor.lines().find(|line| line.starts_with("flags"));
         let flags = [CHECK, RUN, FAST_MATH, COUNTING];
-        let key = (VERSION, flags, FILES, toolchain.version(), features);
+        let key = (VERSION, flags, HEADERS, toolchain.version(), features);
         let folder = folder.join(hash(&key));
+        clean(&folder);
         let text = |error: std::io::Error| format!("{}: {error}", folder.display());
-        for part in ["headers", "runner", "kernels"] {
+        let runner = format!("runner_{}", hash(&RUNNER));
+        std::fs::create_dir_all(folder.join("kernels")).map_err(text)?;
+        for (part, files) in [("headers", HEADERS), (&runner, RUNNER)] {
             std::fs::create_dir_all(folder.join(part)).map_err(text)?;
-        }
-        for (name, content) in FILES {
-            if !folder.join(name).exists() {
-                write_whole(&folder.join(name), content.as_bytes())?;
+            for (name, content) in files {
+                let file = folder.join(part).join(name);
+                if !file.exists() {
+                    write_whole(&file, content.as_bytes())?;
+                }
             }
         }
         let jobs = std::thread::available_parallelism().map_or(1, |count| count.get());
-        Ok(Cache { jobs, toolchain, folder })
+        Ok(Cache { jobs, toolchain, folder, runner })
     }
 
     /// The program that runs kernels, compiled if it is not there.
     pub(crate) fn runner(&self) -> Result<PathBuf, String> {
-        let runner = self.folder.join("metal-runner");
+        let folder = self.folder.join(&self.runner);
+        let runner = folder.join("metal-runner");
         if !runner.exists() {
-            let made = self.folder.join(unique("metal-runner"));
-            let arguments = ["-std=c++20", "-O2", "-rdynamic", "runner/main.cpp", "-o"];
-            let output = made.to_string_lossy();
-            let arguments = [&arguments[..], &[&output, "-ldl", "-lm"]].concat();
+            let made = folder.join(unique("metal-runner"));
+            let (source, output) = (folder.join("main.cpp"), made.to_string_lossy());
+            let source = source.to_string_lossy();
+            let arguments =
+                ["-std=c++20", "-O2", "-rdynamic", &source, "-o", &output, "-ldl", "-lm"];
             self.toolchain.run(&self.folder, &arguments)?;
             std::fs::rename(&made, &runner).map_err(|error| error.to_string())?;
         }
@@ -180,9 +190,8 @@ impl Library {
         let mut library = Library::default();
         for kernel in prepared {
             let Some(file) = cache.library_of(&kernel.symbol) else { continue };
-            let Prepared { name, translated, symbol, .. } = kernel;
-            let compiled =
-                Compiled { name: name.clone(), translated, build, symbol, library: file };
+            let Prepared { name, msl, symbol, .. } = kernel;
+            let compiled = Compiled { name: name.clone(), msl, build, symbol, library: file };
             library.kernels.insert(name, Arc::new(compiled));
         }
         (library, BuildError { refused: refused.into_iter().collect() })
@@ -202,7 +211,7 @@ impl Library {
 /// A kernel that was translated and linted.
 struct Prepared {
     name: String,
-    translated: Translated,
+    msl: Msl,
     /// Made from all that decides the machine code, so it names the kernel in every library.
     symbol: String,
     /// The same for all that decides the check.
@@ -210,21 +219,19 @@ struct Prepared {
 }
 
 fn prepare(kernel: &Kernel, build: Build) -> Result<Prepared, String> {
-    let translated = match &kernel.source {
+    let msl = match &kernel.source {
         Source::Wgsl(text) => to_msl(text, build.checked)?,
-        Source::Msl(translated) => translated.clone(),
+        Source::Msl(msl) => msl.clone(),
     };
-    if let Some(message) = translated.over_limit() {
-        return Err(message);
-    }
-    let tokens = scan::tokens(&translated.text)?;
-    let found = lint(&scan::items(&tokens), &translated.entry);
+    msl.launch.size([1; 3]).within(&APPLE7)?;
+    let tokens = scan::tokens(&msl.text)?;
+    let found = lint(&scan::items(&tokens), &msl.entry);
     if !found.is_empty() {
         return Err(found.join("\n"));
     }
-    let check = format!("ok_{}", hash(&(&translated.text, &translated.entry)));
-    let symbol = format!("k_{}", hash(&(&translated.text, &translated.entry, build)));
-    Ok(Prepared { name: kernel.name.clone(), translated, symbol, check })
+    let check = format!("ok_{}", hash(&(&msl.text, &msl.entry)));
+    let symbol = format!("k_{}", hash(&(&msl.text, &msl.entry, build)));
+    Ok(Prepared { name: kernel.name.clone(), msl, symbol, check })
 }
 
 impl Cache {
@@ -337,9 +344,9 @@ fn run_batch(cache: &Cache, batch: &[&Prepared], build: Build) -> Result<(), Str
 fn unit(batch: &[&Prepared], pass: Pass) -> Result<String, String> {
     let mut text = "#include \"headers/arguments.h\"\n#include \"headers/keywords.h\"\n".to_owned();
     let mut seen = HashSet::new();
-    for Prepared { translated, symbol, .. } in batch {
-        let tokens = scan::tokens(&translated.text)?;
-        rewrite(&scan::items(&tokens), &translated.entry, symbol, pass, &mut seen, &mut text)
+    for Prepared { msl, symbol, .. } in batch {
+        let tokens = scan::tokens(&msl.text)?;
+        rewrite(&scan::items(&tokens), &msl.entry, symbol, pass, &mut seen, &mut text)
             .map_err(|message| format!("{symbol}:1:1: error: {message}"))?;
     }
     Ok(text)
@@ -453,21 +460,25 @@ const COUNTING: &[&str] = &[
     "-tsan-instrument-read-before-write=1",
 ];
 
-/// The files that clang reads.
-const FILES: &[(&str, &str)] = &[
-    ("headers/abi.h", include_str!("headers/abi.h")),
-    ("headers/arguments.h", include_str!("headers/arguments.h")),
-    ("headers/atomic.h", include_str!("headers/atomic.h")),
-    ("headers/convert.h", include_str!("headers/convert.h")),
-    ("headers/integer.h", include_str!("headers/integer.h")),
-    ("headers/keywords.h", include_str!("headers/keywords.h")),
-    ("headers/math.h", include_str!("headers/math.h")),
-    ("headers/simd.h", include_str!("headers/simd.h")),
-    ("headers/simdgroup_matrix.h", include_str!("headers/simdgroup_matrix.h")),
-    ("headers/types.h", include_str!("headers/types.h")),
-    ("runner/main.cpp", include_str!("runner/main.cpp")),
-    ("runner/memory.h", include_str!("runner/memory.h")),
-    ("runner/observe.h", include_str!("runner/observe.h")),
-    ("runner/protocol.h", include_str!("runner/protocol.h")),
-    ("runner/scheduler.h", include_str!("runner/scheduler.h")),
+/// The files that kernels include.
+const HEADERS: &[(&str, &str)] = &[
+    ("abi.h", include_str!("headers/abi.h")),
+    ("arguments.h", include_str!("headers/arguments.h")),
+    ("atomic.h", include_str!("headers/atomic.h")),
+    ("convert.h", include_str!("headers/convert.h")),
+    ("integer.h", include_str!("headers/integer.h")),
+    ("keywords.h", include_str!("headers/keywords.h")),
+    ("math.h", include_str!("headers/math.h")),
+    ("simd.h", include_str!("headers/simd.h")),
+    ("simdgroup_matrix.h", include_str!("headers/simdgroup_matrix.h")),
+    ("types.h", include_str!("headers/types.h")),
+];
+
+/// The program that runs them.
+const RUNNER: &[(&str, &str)] = &[
+    ("main.cpp", include_str!("runner/main.cpp")),
+    ("memory.h", include_str!("runner/memory.h")),
+    ("observe.h", include_str!("runner/observe.h")),
+    ("protocol.h", include_str!("runner/protocol.h")),
+    ("scheduler.h", include_str!("runner/scheduler.h")),
 ];

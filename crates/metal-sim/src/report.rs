@@ -14,11 +14,11 @@ pub struct Report {
 pub struct LaunchReport {
     /// The kernel's name.
     pub kernel: String,
-    /// Threadgroups.
+    /// Threadgroups that ran.
     pub groups: u64,
-    /// Threads of all threadgroups.
+    /// Threads of all threadgroups that ran to their end.
     pub threads: u64,
-    /// Bytes of threadgroup memory of one threadgroup.
+    /// Bytes of threadgroup memory of one threadgroup, as it was given to the kernel.
     pub threadgroup_bytes: u64,
     /// `threadgroup_barrier`s, each counted once for a threadgroup.
     pub barriers: u64,
@@ -52,10 +52,14 @@ pub struct Counts {
     pub load_lines: u64,
     /// The same for stores.
     pub store_lines: u64,
+    /// Bytes that some thread loaded, each counted once.
+    pub loaded_bytes: u64,
+    /// Bytes that some thread stored, each counted once.
+    pub stored_bytes: u64,
 }
 
 impl Counts {
-    pub(crate) const WORDS: usize = 9;
+    pub(crate) const WORDS: usize = 11;
 
     pub(crate) fn from_words(words: &[u64]) -> Counts {
         let word = |i: usize| words.get(i).copied().unwrap_or_default();
@@ -69,6 +73,8 @@ impl Counts {
             store_accesses: word(6),
             load_lines: word(7),
             store_lines: word(8),
+            loaded_bytes: word(9),
+            stored_bytes: word(10),
         }
     }
 }

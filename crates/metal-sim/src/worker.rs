@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
+use crate::apple7::APPLE7;
 use crate::library::{Cache, Compiled};
 use crate::report::{Counts, Failure, FailureKind, LaunchReport, Report};
-use crate::translate::{MAX_GROUPS, MAX_THREADS};
 
 /// The order in which the threads of a threadgroup, and the threadgroups, take their turns. A
 /// correct kernel gives the same bits in every order.
@@ -190,12 +190,10 @@ fn failure(launches: &[Launch], launch: usize, message: String) -> Failure {
 
 /// What wgpu and Metal would refuse.
 fn check(launch: &Launch, memory: &[Vec<u8>]) -> Result<(), String> {
-    let kernel = &launch.kernel.translated;
-    if let Some(groups) = launch.groups.iter().find(|groups| **groups > MAX_GROUPS) {
-        return Err(format!("{groups} threadgroups in a dimension, the limit is {MAX_GROUPS}"));
-    }
-    if kernel.threads() == 0 || kernel.threads() > MAX_THREADS {
-        return Err(format!("{} threads in a threadgroup", kernel.threads()));
+    let kernel = &launch.kernel.msl.launch;
+    kernel.size(launch.groups).within(&APPLE7)?;
+    if kernel.threads() == 0 {
+        return Err("0 threads in a threadgroup".into());
     }
     if launch.params.len() * 4 != kernel.params_bytes as usize {
         let (given, declared) = (launch.params.len() * 4, kernel.params_bytes);
@@ -254,7 +252,7 @@ impl Request {
     }
 
     fn launch(&mut self, launch: &Launch, memory: &[Vec<u8>]) {
-        let kernel = &launch.kernel.translated;
+        let kernel = &launch.kernel.msl.launch;
         for text in [&launch.kernel.library.to_string_lossy(), launch.kernel.symbol.as_str()] {
             self.words(&[text.len() as u32]).bytes(text.as_bytes());
         }
@@ -321,13 +319,11 @@ fn read_report(
 ) -> std::io::Result<Report> {
     let mut report = Report::default();
     for launch in launches {
-        let kernel = &launch.kernel.translated;
-        let groups = launch.groups.iter().map(|groups| u64::from(*groups)).product::<u64>();
         let mut counted = LaunchReport {
             kernel: launch.kernel.name.clone(),
-            groups,
-            threads: groups * u64::from(kernel.threads()),
-            threadgroup_bytes: kernel.threadgroup_bytes().into(),
+            groups: read_long(from)?,
+            threads: read_long(from)?,
+            threadgroup_bytes: launch.kernel.msl.launch.threadgroup_bytes().into(),
             barriers: read_long(from)?,
             simd_barriers: read_long(from)?,
             ..Default::default()

@@ -190,7 +190,9 @@ fn launch(case: &Case, dtype: DType, device: &Device) -> wootz::Result<()> {
 fn translate(kernel: &Collected, options: &Options) -> anyhow::Result<Vec<u8>> {
     let source = &kernel.launch.source;
     let translated = match &options.language {
-        Language { msl: true, .. } => to_msl(source, options.checked).map(String::into_bytes),
+        Language { msl: true, .. } => {
+            to_msl(source, options.checked).map(|msl| msl.text.into_bytes())
+        }
         Language { spirv: true, .. } => to_spirv(source, options.checked)
             .map(|words| words.iter().flat_map(|word| word.to_le_bytes()).collect()),
         _ => Ok(source.as_bytes().to_vec()),

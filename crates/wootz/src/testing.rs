@@ -4,12 +4,22 @@ use crate::device::Device;
 
 /// The CPU, and the best GPU. A missing GPU is said, and a failure in CI.
 pub(crate) fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    #[cfg(feature = "gpu")]
+    [Some(Device::cpu()), gpu()].into_iter().flatten().collect()
+}
+
+#[cfg(feature = "gpu")]
+fn gpu() -> Option<Device> {
     match Device::gpu() {
-        Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
+        Ok(gpu) => Some(gpu),
+        Err(error) if std::env::var_os("CI").is_none() => {
+            eprintln!("SKIPPED: {error}");
+            None
+        }
         Err(error) => panic!("{error}"),
     }
-    devices
+}
+
+#[cfg(not(feature = "gpu"))]
+fn gpu() -> Option<Device> {
+    None
 }

@@ -122,7 +122,11 @@ fn every_kernel_is_right_as_metal() {
         Err(reason) => panic!("kernels must run as Metal in CI: {reason}"),
     };
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let text = format!("{}\n\n{}", outcome.summary, outcome.table);
+    let harness::metal::Outcome { summary, table, traffic, .. } = &outcome;
+    let only =
+        std::env::var("WOOTZ_OPS").map_or_else(|_| String::new(), |ops| format!("ONLY {ops}: "));
+    let memory = format!("## Memory\n\n{}\n\n{}", traffic.summary(), traffic.table());
+    let text = format!("{only}{summary}\n\n{table}\n{memory}");
     std::fs::write(folder.join("wootz-metal.md"), text).unwrap();
     let failures: Vec<&Failure> = outcome.logs.iter().flat_map(|log| &log.failures).collect();
     let checks = outcome.logs.iter().map(|log| log.checks).sum();

@@ -156,7 +156,7 @@ static void run_launch(std::vector<std::vector<Cell>> &cells) {
     info.local[1] = i / size[0] % size[1];
     info.local[2] = i / (size[0] * size[1]);
   }
-  s.barriers = s.simd_barriers = 0;
+  s.groups = s.ended = s.barriers = s.simd_barriers = 0;
   if (observer.on) {
     cells.resize(memory.size());
     cells.resize(memory.size() + threadgroup.size());
@@ -216,7 +216,7 @@ static void run() {
     set_timer(timeout);
     run_launch(cells);
     set_timer(0);
-    numbers.insert(numbers.end(), {s.barriers, s.simd_barriers});
+    numbers.insert(numbers.end(), {s.groups, s.ended, s.barriers, s.simd_barriers});
     if (observer.on)
       for (auto &count : observer.counts) {
         const u64 *words = (const u64 *)&count;

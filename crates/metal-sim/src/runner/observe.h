@@ -10,11 +10,13 @@ enum Space : unsigned char { DEVICE, THREADGROUP };
 struct PlaceCounts {
   u64 loads, stores, atomics, load_bytes, store_bytes;
   u64 load_accesses, store_accesses, load_lines, store_lines;
+  u64 loaded_bytes, stored_bytes;  // each byte counted once in a launch
 };
 
 // Who touched a byte last. Times are those of `Observer::now`.
 struct Cell {
   u32 write_time, read_time;
+  u32 touched[2];  // by a load, by a store: the beginning of the last launch that did
   unsigned short writer, reader;
   bool atomic_write, many_readers, earlier_groups;
 };
@@ -94,10 +96,14 @@ inline void Observer::access(char *at, u32 bytes, bool writes, bool atomic, cons
   for (const Region &region : regions) {
     if (at < region.begin || at >= region.end) continue;
     size_t offset = at - region.begin;
-    for (u32 i = 0; i < bytes && offset + i < region.cells->size(); ++i)
-      check_race(region, (*region.cells)[offset + i], offset + i, writes, atomic);
-    touch(region, offset, bytes, writes, site);
     PlaceCounts &count = counts[region.place];
+    for (u32 i = 0; i < bytes && offset + i < region.cells->size(); ++i) {
+      Cell &cell = (*region.cells)[offset + i];
+      check_race(region, cell, offset + i, writes, atomic);
+      if (cell.touched[writes] != launch_time) ++(writes ? count.stored_bytes : count.loaded_bytes);
+      cell.touched[writes] = launch_time;
+    }
+    touch(region, offset, bytes, writes, site);
     if (atomic) ++count.atomics;
     if (writes) ++count.stores, count.store_bytes += bytes;
     else ++count.loads, count.load_bytes += bytes;

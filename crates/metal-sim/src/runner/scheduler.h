@@ -44,7 +44,7 @@ struct Scheduler {
   Thread threads[MAX_THREADS];
   Fiber main;
   std::vector<Fiber *> free_fibers;
-  u64 barriers, simd_barriers;
+  u64 groups, ended, barriers, simd_barriers;  // of a launch; threads that ended
 
   void run_group();
   void begin_order();
@@ -163,6 +163,7 @@ inline void fiber_main() {
     s.entry(&thread->info);
     thread->state = DONE;
     --s.live;
+    ++s.ended;
     Fiber *mine = thread->fiber;
     Thread *next = s.next_in_pass();
     if (next && next->state == NOT_STARTED) {
@@ -278,6 +279,7 @@ inline bool Scheduler::resolve_partial() {
 }
 
 inline void Scheduler::run_group() {
+  ++groups;
   live = count;
   waiting = 0;
   begin_order();

@@ -18,7 +18,11 @@ fn copy(index: &str) -> String {
 fn neighbours_share_cache_lines() {
     let Some(cache) = cache() else { return };
     // 256 threads are 8 simdgroups. 32 neighbouring words are one line; words 32 apart are 32.
-    for (index, bytes, lines) in [("id.x", 4096, 8), ("id.x * 32", 4 * 32 * 256, 8 * 32)] {
+    for (index, bytes, lines, once) in [
+        ("id.x", 4096, 8, 1024),
+        ("id.x * 32", 4 * 32 * 256, 8 * 32, 1024),
+        ("id.x / 64", 4096, 8, 16),
+    ] {
         let memory = vec![(zeros(bytes), false), (zeros(1024), true)];
         let case = Case::wgsl(&copy(index), &[], 4, memory);
         let (_, report) = case.run(&cache, COUNTING, Order::Shuffled(1)).unwrap();
@@ -26,6 +30,7 @@ fn neighbours_share_cache_lines() {
         let [x, y] = launch.bindings[..] else { panic!("{report:?}") };
         assert_eq!((x.loads, x.stores, x.load_bytes), (256, 0, 1024), "{index}");
         assert_eq!((x.load_accesses, x.load_lines), (8, lines), "{index}");
+        assert_eq!((x.loaded_bytes, x.stored_bytes, y.stored_bytes), (once, 0, 1024), "{index}");
         assert_eq!((y.loads, y.stores, y.store_bytes, y.store_lines), (0, 256, 1024, 8), "{index}");
         assert_eq!((launch.groups, launch.threads, launch.barriers), (4, 256, 0));
     }

@@ -1,25 +1,24 @@
 //! Mistakes that are refused before anything runs.
 
-use metal_sim::{Binding, Kernel, Library, Translated};
+use metal_sim::{Kernel, Library, Msl, MslBinding, MslLaunch};
 
 use crate::support::{PLAIN, cache};
 
 /// A kernel written in MSL, with two buffers and one threadgroup variable.
 pub(crate) fn msl(text: &str) -> Kernel {
-    let binding = |binding, writes| Binding { binding, slot: binding, writes };
+    let binding = |binding, writes| MslBinding { binding, slot: binding, writes };
     let text = format!("#include <metal_stdlib>\nusing namespace metal;\n{text}");
     Kernel::msl(
         "test",
-        Translated {
+        Msl {
             text,
             entry: "k".into(),
-            workgroup_size: [32, 1, 1],
-            params_slot: None,
-            params_bytes: 0,
-            sizes_slot: None,
-            sized: Vec::new(),
-            bindings: vec![binding(0, true), binding(1, false)],
-            threadgroup: vec![1024],
+            launch: MslLaunch {
+                workgroup_size: [32, 1, 1],
+                bindings: vec![binding(0, true), binding(1, false)],
+                threadgroup: vec![1024],
+                ..MslLaunch::default()
+            },
         },
     )
 }

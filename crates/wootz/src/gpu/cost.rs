@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 
-use naga::valid::{GlobalUse, ImmediateSlots};
+use naga::valid::GlobalUse;
 use naga::{Block, Function, Handle, Statement};
 
+use super::apple7::{APPLE7, LaunchSize};
 use super::kernel::Access;
+use super::msl::{ENTRY, describe, parse};
 use super::simulated::Collected;
-use super::translate::{ENTRY, parse};
 
 /// A kernel's launch in figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,18 +49,16 @@ pub struct BindingCost {
     pub atomic: bool,
     /// Bytes of an element as the kernel loads it: packed types come in words of four.
     pub element_bytes: u32,
-    /// Bytes that the kernel sees.
+    /// Bytes that the kernel sees. If it reads or writes the buffer these are taken to be read or
+    /// written once: an upper bound for kernels that leave some out.
     pub bytes: u64,
-    /// Bytes that the operation says are read, if it is not all of them once.
-    pub expected_read: Option<u64>,
-    /// Bytes that the operation says are written, if it is not all of them once.
-    pub expected_written: Option<u64>,
 }
 
 impl KernelCost {
     /// The figures of a kernel's text, for a launch of one workgroup on buffers of one element.
     pub fn of(name: impl Into<String>, source: &str) -> Result<KernelCost, String> {
         let (module, info) = parse(source)?;
+        let launch = describe(&module, &info)?;
         let position = module.entry_points.iter().position(|entry| entry.name == ENTRY);
         let position = position.ok_or_else(|| format!("there is no entry point `{ENTRY}`"))?;
         let entry = &module.entry_points[position];
@@ -84,8 +83,6 @@ impl KernelCost {
                     atomic: matches!(module.types[element].inner, naga::TypeInner::Atomic(_)),
                     element_bytes,
                     bytes: element_bytes.into(),
-                    expected_read: None,
-                    expected_written: None,
                 });
             }
         }
@@ -94,12 +91,12 @@ impl KernelCost {
         let (all, in_loops) = barriers.of_block(&entry.function.body, false);
         Ok(KernelCost {
             name: name.into(),
-            workgroup_size: entry.workgroup_size,
+            workgroup_size: launch.workgroup_size,
             groups: [1; 3],
-            workgroup_bytes: workgroup_bytes(&module, |variable| !uses[variable].is_empty()),
+            workgroup_bytes: launch.threadgroup_bytes().into(),
             barriers: all,
             barriers_in_loops: in_loops,
-            param_bytes: ImmediateSlots::size_for_module(&module),
+            param_bytes: launch.params_bytes,
             bindings,
         })
     }
@@ -109,14 +106,6 @@ impl KernelCost {
         self.groups = groups;
         for (binding, &bytes) in self.bindings.iter_mut().zip(binding_bytes) {
             binding.bytes = bytes;
-        }
-        self
-    }
-
-    /// Says what is read and written of a binding, where it is not every byte once.
-    pub fn expecting(mut self, binding: usize, read: u64, written: u64) -> KernelCost {
-        if let Some(binding) = self.bindings.get_mut(binding) {
-            (binding.expected_read, binding.expected_written) = (Some(read), Some(written));
         }
         self
     }
@@ -142,22 +131,26 @@ impl KernelCost {
         self.bindings.len() + parameters + usize::from(!self.bindings.is_empty())
     }
 
-    /// Bytes that the launch should read: as declared, else each byte of what it reads once.
+    /// Bytes that the launch reads, each once.
     pub fn bytes_read(&self) -> u64 {
-        let bytes = |binding: &BindingCost| match binding.read {
-            true => binding.expected_read.unwrap_or(binding.bytes),
-            false => 0,
-        };
-        self.bindings.iter().map(bytes).sum()
+        self.bindings.iter().map(BindingCost::bytes_read).sum()
     }
 
-    /// Bytes that the launch should write: as declared, else each byte of what it writes once.
+    /// Bytes that the launch writes, each once.
     pub fn bytes_written(&self) -> u64 {
-        let bytes = |binding: &BindingCost| match binding.written {
-            true => binding.expected_written.unwrap_or(binding.bytes),
-            false => 0,
-        };
-        self.bindings.iter().map(bytes).sum()
+        self.bindings.iter().map(BindingCost::bytes_written).sum()
+    }
+}
+
+impl BindingCost {
+    /// Bytes that the launch reads, each once.
+    pub fn bytes_read(&self) -> u64 {
+        if self.read { self.bytes } else { 0 }
+    }
+
+    /// Bytes that the launch writes, each once.
+    pub fn bytes_written(&self) -> u64 {
+        if self.written { self.bytes } else { 0 }
     }
 }
 
@@ -169,53 +162,31 @@ impl Collected {
     }
 }
 
-/// Whether the GPU of an M1 (family Apple 7) takes a launch. Later families take no less. The error
-/// names the kernel and every figure that is too large.
+/// Whether the GPU of an M1 takes a launch. The error names the kernel and every figure that is too
+/// large.
 pub fn fits_apple7(cost: &KernelCost) -> Result<(), String> {
-    let largest_grid = cost.groups.into_iter().max().unwrap_or_default();
-    let figures = [
-        (cost.workgroup_bytes, WORKGROUP_BYTES, "bytes of threadgroup memory"),
-        (cost.threads_per_group(), 1024, "threads in a threadgroup"),
-        (cost.buffers() as u64, 31, "buffers"),
-        (largest_grid.into(), 65_535, "threadgroups in a dimension"),
-        (cost.param_bytes.into(), 4096, "bytes of parameters"),
-    ];
-    let large = figures.iter().filter(|(figure, limit, _)| figure > limit);
-    let text: Vec<String> =
-        large.map(|(figure, limit, what)| format!("{figure} {what}, not {limit}")).collect();
-    match text.is_empty() {
-        true => Ok(()),
-        false => Err(format!("{} does not fit an Apple M1: {}", cost.name, text.join("; "))),
-    }
+    let size = LaunchSize {
+        threadgroup_bytes: cost.workgroup_bytes,
+        threads: cost.threads_per_group(),
+        buffers: cost.buffers() as u64,
+        groups: cost.groups.into_iter().max().unwrap_or_default().into(),
+        param_bytes: cost.param_bytes.into(),
+    };
+    let name = &cost.name;
+    size.within(&APPLE7).map_err(|text| format!("{name} does not fit an Apple M1: {text}"))
 }
 
 /// The one limit that wgpu leaves to the driver, checked before the text is: what kernels declare
 /// and do not use counts, too.
 pub(super) fn workgroup_memory_fits_apple7(module: &naga::Module) -> Result<(), String> {
-    match workgroup_bytes(module, |_| true) {
-        bytes if bytes <= WORKGROUP_BYTES => Ok(()),
-        bytes => Err(format!("{bytes} bytes of threadgroup memory, not {WORKGROUP_BYTES}")),
-    }
-}
-
-/// Memory of a workgroup on Apple's GPUs.
-const WORKGROUP_BYTES: u64 = 32 << 10;
-
-/// Bytes of the workgroup variables that are `used`.
-fn workgroup_bytes(
-    module: &naga::Module,
-    used: impl Fn(Handle<naga::GlobalVariable>) -> bool,
-) -> u64 {
-    let variables = module.global_variables.iter();
-    let bytes = variables
-        .filter(|(handle, variable)| {
-            variable.space == naga::AddressSpace::WorkGroup && used(*handle)
-        })
-        .map(|(_, variable)| {
+    let variables = module.global_variables.iter().map(|(_, variable)| variable);
+    let bytes = variables.filter(|variable| variable.space == naga::AddressSpace::WorkGroup).map(
+        |variable| {
             let size = module.types[variable.ty].inner.try_size(module.to_ctx());
             u64::from(size.unwrap_or(u32::MAX)).next_multiple_of(16)
-        });
-    bytes.sum()
+        },
+    );
+    LaunchSize { threadgroup_bytes: bytes.sum(), ..LaunchSize::default() }.within(&APPLE7)
 }
 
 fn product(dimensions: [u32; 3]) -> u64 {
@@ -309,8 +280,7 @@ mod tests {
         assert_eq!((y.read, y.written, y.atomic), (false, true, false));
         assert_eq!((status.binding, status.atomic, status.element_bytes), (2, true, 4));
         assert_eq!((cost.bytes_read(), cost.bytes_written()), (4096 + 16, 1024 + 16));
-        let cost = cost.expecting(0, 100, 0).expecting(2, 0, 0);
-        assert_eq!((cost.bytes_read(), cost.bytes_written()), (100, 1024));
+        assert_eq!((x.bytes_read(), x.bytes_written()), (4096, 0));
         fits_apple7(&cost).unwrap();
         assert!(KernelCost::of("test/none", "fn").is_err());
     }

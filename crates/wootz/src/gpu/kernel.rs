@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 
 use super::cost::workgroup_memory_fits_apple7;
 use super::device::{Gpu, lock};
+use super::msl::ENTRY;
 use super::prune::prune;
-use super::translate::ENTRY;
 use crate::error::{Error, Result};
 
 /// What a kernel does with a binding.

@@ -37,6 +37,7 @@
 
 #[cfg(target_vendor = "apple")]
 mod apple;
+mod apple7;
 mod buffer;
 mod call;
 mod cost;
@@ -44,6 +45,7 @@ mod device;
 pub(crate) mod fused;
 mod kernel;
 mod mapped;
+mod msl;
 pub mod packed;
 mod prune;
 mod recorder;
@@ -57,6 +59,7 @@ mod translate;
 #[cfg(target_vendor = "apple")]
 use apple as system;
 
+pub use apple7::{APPLE7, LaunchSize};
 pub use buffer::{GpuBuffer, MemoryCounters};
 pub use call::{Bind, GpuCall, Kernel, grid};
 pub(crate) use call::{GpuSubmission, StatusSite};
@@ -65,6 +68,7 @@ pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adap
 pub use fused::MATH;
 pub use kernel::{Access, KernelKey, KernelShape};
 pub use mapped::MappedBuffer;
+pub use msl::{Msl, MslBinding, MslLaunch, to_msl};
 pub use recorder::{Launch, MAX_PARAMS, Recorder, Submission};
 pub use simulated::{Collected, Collector, SimulatedLaunch, Simulator};
-pub use translate::{to_msl, to_spirv, validate_wgsl};
+pub use translate::{to_spirv, validate_wgsl};

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use wgpu::{CooperativeMatrixProperties, CooperativeScalarType, Features, Limits};
 
+use super::apple7::APPLE7;
 use super::buffer::GpuBuffer;
 use super::device::{AdapterSummary, Gpu, lock, summarize};
 use super::kernel::{Access, Kernel, KernelKey};
@@ -132,10 +133,12 @@ fn apple_features() -> Features {
         | Features::EXPERIMENTAL_COOPERATIVE_MATRIX
 }
 
-/// An M1's limits through wgpu's Metal backend: of Metal's 31 buffers, one is for immediates and
-/// one for the sizes of the others.
+/// An M1's limits through wgpu's Metal backend: of Metal's buffers, one is for immediates and one for
+/// the sizes of the others.
 fn apple_limits() -> Limits {
-    let buffers = 31 - 2;
+    let limit = |figure: u64| u32::try_from(figure).unwrap_or(u32::MAX);
+    let buffers = limit(APPLE7.buffers - 2);
+    let threads = limit(APPLE7.threads);
     // The smallest M1 has 8 GiB of memory, and gives half of it to one buffer.
     let largest_buffer = 4 << 30;
     Limits {
@@ -143,13 +146,13 @@ fn apple_limits() -> Limits {
         max_storage_buffer_binding_size: largest_buffer,
         max_storage_buffers_per_shader_stage: buffers,
         max_buffers_and_acceleration_structures_per_shader_stage: buffers,
-        max_compute_workgroup_storage_size: 32 << 10,
-        max_compute_invocations_per_workgroup: 1024,
-        max_compute_workgroup_size_x: 1024,
-        max_compute_workgroup_size_y: 1024,
-        max_compute_workgroup_size_z: 1024,
-        max_compute_workgroups_per_dimension: 65_535,
-        max_immediate_size: 4096,
+        max_compute_workgroup_storage_size: limit(APPLE7.threadgroup_bytes),
+        max_compute_invocations_per_workgroup: threads,
+        max_compute_workgroup_size_x: threads,
+        max_compute_workgroup_size_y: threads,
+        max_compute_workgroup_size_z: threads,
+        max_compute_workgroups_per_dimension: limit(APPLE7.groups),
+        max_immediate_size: limit(APPLE7.param_bytes),
         min_storage_buffer_offset_alignment: 32,
         max_non_sampler_bindings: u32::MAX,
         ..Limits::default()

@@ -521,7 +521,7 @@ fn two_threads_share_a_device() {
 fn wgsl_is_validated_and_translated_without_a_device() {
     for source in [COPY, AFFINE, REPORT] {
         validate_wgsl(source).unwrap();
-        let msl = to_msl(source, false).unwrap();
+        let msl = to_msl(source, false).unwrap().text;
         assert!(msl.contains("kernel void main_"), "{msl}");
     }
     let features = "
@@ -537,7 +537,7 @@ fn wgsl_is_validated_and_translated_without_a_device() {
             z[i] = u64(i) + 1lu;
         }";
     validate_wgsl(features).unwrap();
-    assert!(to_msl(features, false).unwrap().contains("simd_sum"));
+    assert!(to_msl(features, false).unwrap().text.contains("simd_sum"));
     let message = validate_wgsl("fn f() { x = 1; }").unwrap_err();
     assert!(message.contains("no definition in scope for identifier"), "{message}");
     assert!(validate_wgsl("fn f() -> u32 { return 1.5f; }").is_err());

@@ -8,8 +8,8 @@ use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
 use super::{
-    Log, SIZES, SPECIALS, Subject, draw, draw_sized, follows_dtype, gradients, guarded, magnitudes,
-    place, run, same_bits, with_specials,
+    Log, SIZES, SPECIALS, Subject, draw, draw_sized, fails_with, follows_dtype, gradients, guarded,
+    magnitudes, place, run, same_bits, with_bad_index, with_specials,
 };
 
 /// The devices of the GPU part, all of one adapter.
@@ -138,6 +138,12 @@ fn in_dtype(
             let outcome = run(case, &hosts, Layout::Contiguous, &devices.small)
                 .and_then(|got| same_bits(&got, &base));
             log.check(&format!("{dtype} on a gpu with bindings of 64 KiB"), outcome);
+        }
+        if let Some((hosts, error)) = with_bad_index(case, &hosts) {
+            for (name, device) in [("gpu", &devices.plain), ("a checked gpu", &devices.checked)] {
+                let outcome = fails_with(case, &hosts, &error, device);
+                log.check(&format!("{dtype} on {name}, an index out of range"), outcome);
+            }
         }
     }
     if dtype.is_float() && follows_dtype(case) {

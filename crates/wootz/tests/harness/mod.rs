@@ -15,6 +15,8 @@ pub(crate) mod reference;
 #[cfg(feature = "gpu")]
 pub(crate) mod report;
 pub(crate) mod tolerance;
+#[cfg(feature = "gpu")]
+pub(crate) mod traffic;
 pub(crate) mod transforms;
 pub(crate) mod watchdog;
 #[cfg(feature = "gpu")]
@@ -218,6 +220,38 @@ pub(crate) fn with_specials(
         })
         .collect();
     any.then_some(inputs)
+}
+
+/// Inputs with an index that is out of range, and the error that they are: where the case takes
+/// indices and the CPU refuses a large one.
+pub(crate) fn with_bad_index(case: &Case, hosts: &[Host]) -> Option<(Vec<Host>, String)> {
+    let is_index = |(input, host): (&CaseInput, &Host)| {
+        let integers = input.dtype.is_some_and(|dtype| !dtype.is_float() && dtype != DType::Bool);
+        integers && host.size() > 0
+    };
+    let place = case.inputs.iter().zip(hosts).position(is_index)?;
+    let mut hosts = hosts.to_vec();
+    let Host { shape, dtype, .. } = &hosts[place];
+    let mut values = hosts[place].to_f64();
+    // The last one, so that good ones come before.
+    *values.last_mut()? = if dtype.size() == 1 { 127.0 } else { 32_767.0 };
+    hosts[place] = Host::from_f64(shape, *dtype, &values);
+    let error = run(case, &hosts, Layout::Contiguous, &Device::cpu()).err()?;
+    error.contains(" is out of range for an axis ").then_some((hosts, error))
+}
+
+/// Whether a case fails with an error, and with no other.
+pub(crate) fn fails_with(
+    case: &Case,
+    hosts: &[Host],
+    error: &str,
+    device: &Device,
+) -> Result<(), String> {
+    match run(case, hosts, Layout::Contiguous, device) {
+        Err(message) if message == error => Ok(()),
+        Err(message) => Err(format!("the error is \"{message}\", expected \"{error}\"")),
+        Ok(_) => Err(format!("there is no error, expected \"{error}\"")),
+    }
 }
 
 /// Operations whose results in doubles, and for NaN and infinities, are something else, for which

@@ -299,7 +299,7 @@ fn kernels_with_cooperative_matrices_translate() {
     assert_eq!(texts.len(), 8);
     for text in texts {
         crate::gpu::validate_wgsl(&text).unwrap();
-        let msl = crate::gpu::to_msl(&text, false).unwrap();
+        let msl = crate::gpu::to_msl(&text, false).unwrap().text;
         let factor = if text.contains("alias Factor = f16") { "half" } else { "float" };
         // Factors as they are, sums in float.
         assert!(msl.contains(&format!("simdgroup_{factor}8x8 a0_ = ")), "{msl}");

@@ -23,8 +23,9 @@ use crate::ops::{astype, divide, multiply, reshape, subtract, sum_keepdims, zero
 pub(crate) fn entries() -> Vec<Entry> {
     // Large enough that finite differences of short rows stay smooth.
     const EPS: f32 = 0.1;
-    let shapes: [&[usize]; 8] =
-        [&[3, 5], &[7], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025], &[130, 6]];
+    // The last has more rows than there are blocks of rows on any device.
+    let shapes: [&[usize]; 9] =
+        [&[3, 5], &[7], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025], &[130, 6], &[515, 3]];
     let cases = |arguments: usize, call: fn(&[Array]) -> Result<Vec<Array>>| -> Vec<Case> {
         let case = |shape: &&[usize]| {
             let last = &shape[shape.len() - 1..];
