@@ -36,15 +36,21 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The operations of a named set, `foundation` or `networks`.
-    pub fn set(name: &str) -> Result<Filter> {
-        let text = match name {
-            "foundation" => include_str!("../sets/foundation.txt"),
-            "networks" => include_str!("../sets/networks.txt"),
-            _ => anyhow::bail!("there is no set {name:?}; known are foundation and networks"),
-        };
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        Ok(Filter { ops: lines.flat_map(str::split_whitespace).map(String::from).collect() })
+    /// The operations of named sets, `foundation` and `networks`.
+    pub fn sets(names: &[impl AsRef<str>]) -> Result<Filter> {
+        let mut ops = Vec::new();
+        for name in names {
+            let text = match name.as_ref() {
+                "foundation" => include_str!("../sets/foundation.txt"),
+                "networks" => include_str!("../sets/networks.txt"),
+                other => {
+                    anyhow::bail!("there is no set {other:?}; known are foundation and networks")
+                }
+            };
+            let lines = text.lines().filter(|line| !line.starts_with('#'));
+            ops.extend(lines.flat_map(str::split_whitespace).map(String::from));
+        }
+        Ok(Filter { ops })
     }
 
     /// Whether a case is meant.

@@ -20,9 +20,9 @@ struct Arguments {
     /// Only these operations
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
-    /// Only the operations of a named set (foundation, networks)
-    #[arg(long, conflicts_with = "op")]
-    set: Option<String>,
+    /// Only the operations of named sets (foundation, networks)
+    #[arg(long, value_delimiter = ',', conflicts_with = "op")]
+    set: Vec<String>,
     /// Leaves out the cases in which these dtypes occur, and says how many they were
     #[arg(long, value_name = "DTYPE", value_delimiter = ',')]
     without: Vec<String>,
@@ -61,9 +61,9 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let mut folder = conformance::read(&arguments.folder)?;
-    let filter = match &arguments.set {
-        Some(name) => Filter::set(name)?,
-        None => Filter { ops: arguments.op.clone() },
+    let filter = match &arguments.set[..] {
+        [] => Filter { ops: arguments.op.clone() },
+        sets => Filter::sets(sets)?,
     };
     filter.apply(&mut folder)?;
     let mut left_out = Vec::new();

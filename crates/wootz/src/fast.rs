@@ -2,6 +2,7 @@
 //! they have no kernel of their own; `rms_norm` has one.
 
 use crate::array::{Arg, Array, DType};
+use crate::device::Device;
 use crate::error::{Error, Result};
 pub use crate::ops::rms_norm;
 use crate::ops::*;
@@ -113,7 +114,7 @@ pub fn rope(
             // In double precision: a far position multiplies the error.
             let frequency = |i: usize| base.powf(-(i as f64) / half as f64) as f32;
             let frequencies: Vec<f32> = (0..half).map(frequency).collect();
-            Array::from_slice_on(&frequencies, &[half], x.device())?
+            moved_on_demand(&frequencies, x.device())?
         }
         RopeBase::Freqs(freqs) if freqs.shape() == [half] => reciprocal(freqs.astype(DType::F32)?)?,
         RopeBase::Freqs(freqs) => {
@@ -239,6 +240,11 @@ pub fn scaled_dot_product_attention(
     };
     let weights = weights.reshape(&[batch, key_heads, repeats, queries, keys])?;
     matmul(&weights, &expand_dims(&v, 2)?)?.reshape(&[batch, heads, queries, value_dims])
+}
+
+/// Numbers of the host that reach the device when they are needed there.
+pub(crate) fn moved_on_demand(numbers: &[f32], device: &Device) -> Result<Array> {
+    to_device(&Array::from_slice_on(numbers, &[numbers.len()], &Device::cpu())?, device)
 }
 
 /// The most negative finite number: a row in which nothing is seen stays finite.

@@ -45,6 +45,16 @@ use crate::nn::Module;
 /// field's name, `#[wootz(rename = "…")]` gives another one, `#[wootz(skip)]` leaves a field out.
 /// Arrays, [parameters](Parameter), vectors, maps with string keys, tuples, options and boxes are
 /// trees; numbers, truth values and strings are trees without leaves.
+///
+/// What is neither needs `skip`:
+///
+/// ```compile_fail
+/// #[derive(wootz::Tree)]
+/// struct Layer {
+///     weight: wootz::Array,
+///     activation: fn(f32) -> f32,
+/// }
+/// ```
 pub trait Tree {
     /// Hands every leaf with its dotted name to `visitor`, in the order of the fields.
     fn visit(&self, path: &mut Path, visitor: &mut dyn FnMut(&str, Leaf<'_>));
