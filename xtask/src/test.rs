@@ -9,6 +9,9 @@ use crate::run::{cargo, ci, has, install, show};
 /// Options of `test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
+    /// Only the harness's CPU part with vectorised kernels
+    #[arg(long, conflicts_with = "metal_sim")]
+    vector: bool,
     /// Only the kernels as Metal: their MSL compiled with clang and run on the CPU
     #[arg(long)]
     metal_sim: bool,
@@ -22,6 +25,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.metal_sim {
         return metal(options.full);
     }
+    if options.vector {
+        return vector();
+    }
     workspace()?;
     vector()?;
     metal(false)
@@ -29,7 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// The harness's CPU part with vectorised kernels: development builds compile them for one
 /// instruction set, which is not the one that users run.
-pub(crate) fn vector() -> Result<()> {
+fn vector() -> Result<()> {
     show(&mut cargo(&VECTOR))
 }
 
