@@ -12,6 +12,12 @@ pub(crate) struct Options {
     /// Only the harness's CPU part with vectorised kernels
     #[arg(long, conflicts_with = "metal_sim")]
     vector: bool,
+    /// Only random programs, this many on the CPU and a tenth of them on the GPU
+    #[arg(long, value_name = "N", conflicts_with_all = ["metal_sim", "vector"])]
+    programs: Option<usize>,
+    /// With --programs: where to begin; a failure prints it
+    #[arg(long, requires = "programs")]
+    seed: Option<u64>,
     /// Only the kernels as Metal: their MSL compiled with clang and run on the CPU
     #[arg(long)]
     metal_sim: bool,
@@ -28,6 +34,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.vector {
         return vector();
     }
+    if let Some(count) = options.programs {
+        return programs(count, options.seed);
+    }
     workspace()?;
     vector()?;
     metal(false)
@@ -42,6 +51,17 @@ fn vector() -> Result<()> {
 /// The arguments of [`vector`].
 pub(crate) const VECTOR: [&str; 8] =
     ["test", "-p", "wootz", "--no-default-features", "--test", "every_op", "--profile", "vector"];
+
+/// Random programs, in a number of one's own.
+fn programs(count: usize, seed: Option<u64>) -> Result<()> {
+    let mut tests = cargo(&["test", "-p", "wootz", "--test", "programs", "--", "--nocapture"]);
+    Driver::prepare()?.apply(&mut tests);
+    tests.env("WOOTZ_PROGRAMS", count.to_string());
+    if let Some(seed) = seed {
+        tests.env("WOOTZ_SEED", seed.to_string());
+    }
+    show(&mut tests)
+}
 
 /// Every kernel as the MSL that Apple's driver would be given, run on the CPU by metal-sim.
 pub(crate) fn metal(full: bool) -> Result<()> {

@@ -155,6 +155,24 @@ fn views_are_arguments_and_arguments_may_be_results() -> Result<()> {
 }
 
 #[test]
+fn empty_arrays_are_results_and_parts_of_others() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let join = compile(|x: &[Array]| {
+            let empty = ops::matmul(&wootz::slice(&x[0], &[0, 0], &[0, 3], &[1, 1])?, &x[1])?;
+            Ok(vec![ops::concatenate(&[&empty, &x[0]], 0)? * 2.0, empty])
+        });
+        let (x, y) = (normal(6, &[2, 3], &device)?, normal(7, &[3, 3], &device)?);
+        for _ in 0..2 {
+            let got = join.call(&[x.clone(), y.clone()])?;
+            assert_eq!(got[0].to_bytes()?, (&x * 2.0).to_bytes()?, "{device}");
+            assert_eq!(got[1].shape(), [0, 3], "{device}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn transforms_go_through_compiled_functions_and_into_them() -> Result<()> {
     let _turn = take_turn();
     for device in devices() {

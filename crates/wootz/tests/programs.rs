@@ -2,7 +2,8 @@
 //! earlier ones computed, over shapes, views and dtypes at random.
 //!
 //! Each operation is compared with doubles, and with the GPU; the whole program, evaluated at once,
-//! with its steps one by one; its gradient with finite differences; a batch of it with a loop.
+//! and compiled, with its steps one by one; its gradient with finite differences; a batch of it with
+//! a loop.
 //!
 //! `WOOTZ_PROGRAMS=20000` runs more than usual, a tenth of them on the GPU, and `WOOTZ_SEED=1` runs
 //! others. A failure is made small, and printed with the seed that leads to it.
@@ -326,7 +327,7 @@ fn seen_otherwise(x: &Array, number: u32) -> Result<Array> {
     }
 }
 
-/// Everything evaluated at once against the steps.
+/// Everything evaluated at once, and compiled, against the steps.
 fn at_once(program: &Program<'_>, leaves: &[Array], stepwise: &[Array]) -> Result<(), String> {
     let read = |arrays: &[Array]| arrays.iter().map(Host::read).collect::<Result<Vec<_>>>();
     let (got, want) = guarded(|| {
@@ -334,7 +335,14 @@ fn at_once(program: &Program<'_>, leaves: &[Array], stepwise: &[Array]) -> Resul
         wootz::eval(&pool)?;
         Ok((read(&pool)?, read(stepwise)?))
     })?;
-    same_bits(&got, &want).map_err(|text| format!("evaluated at once: {text}"))
+    same_bits(&got, &want).map_err(|text| format!("evaluated at once: {text}"))?;
+    // The second replay runs in memory that the first one has written to.
+    let compiled = wootz::compile(|x: &[Array]| program.run(x, false));
+    for replay in ["compiled", "replayed"] {
+        let got = guarded(|| read(&compiled.call(leaves)?))?;
+        same_bits(&got, &want).map_err(|text| format!("{replay}: {text}"))?;
+    }
+    Ok(())
 }
 
 /// Forward mode against the gradient, and both against differences where they exist.

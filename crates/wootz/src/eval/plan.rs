@@ -315,15 +315,19 @@ impl Planner<'_> {
         let metas = inputs.iter().map(|(_, meta)| meta).collect::<SmallVec<[&Meta; 4]>>();
         let scratch = op.scratch(&metas, self.device.is_gpu());
         drop(metas);
+        // Nothing to compute, and kernels need not know about empty arrays.
+        if node.outputs.iter().all(|meta| meta.size() == 0) {
+            self.constants.push(Buffer::alloc(self.device, 0)?);
+            let place = Some(Place::Constant(self.constants.len() - 1));
+            let empty = node.outputs.iter().map(|_| self.storage(place, 0)).collect();
+            self.of_node.insert(Arc::as_ptr(node), empty);
+            return Ok(());
+        }
         let outputs: SmallVec<[(usize, Meta); 1]> = (node.outputs.iter())
             .map(|meta| (self.storage(None, meta.bytes()), meta.clone()))
             .collect();
         self.of_node
             .insert(Arc::as_ptr(node), outputs.iter().map(|&(storage, _)| storage).collect());
-        // Nothing to compute, and kernels need not know about empty arrays.
-        if outputs.iter().all(|(_, meta)| meta.size() == 0) {
-            return Ok(());
-        }
         let step = self.steps.len();
         for &(storage, _) in inputs.iter().chain(&outputs) {
             self.storages[storage].last_use = step;

@@ -140,7 +140,7 @@ impl Report {
         let unknown = |(op, row): (&&'static str, &Row)| {
             let missing = Transform::ALL.into_iter().filter(|t| row.of(*t).is_empty());
             let failure = |transform| Failure {
-                op: op,
+                op,
                 place: format!("{transform:?}"),
                 message: "was not checked for any case".into(),
             };
