@@ -32,13 +32,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 show(&mut cargo(&all))
             }),
         ),
-        (
-            "clippy cpu",
-            Box::new(|| {
-                let cpu = ["clippy", "-p", "wootz", "--no-default-features", "--all-targets"];
-                show(cargo(&cpu).args(["--", "-D", "warnings"]))
-            }),
-        ),
         ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
         ("test", Box::new(test::workspace)),
         ("test metal", Box::new(|| test::metal(false))),
