@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::driver::Driver;
-use crate::run::{cargo, show};
+use crate::run::{cargo, show, target};
 use crate::{test, tidy};
 
 /// Options of `check`.
@@ -48,7 +48,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         (
             "package",
             Box::new(|| {
-                show(&mut cargo(&["package", "-p", "wootz", "--allow-dirty", "--no-verify"]))
+                let both = ["package", "-p", "wootz-macros", "-p", "wootz"];
+                show(cargo(&both).args(["--allow-dirty", "--no-verify"]))
             }),
         ),
     ];
@@ -59,10 +60,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             stages.push((name, Box::new(move || conformance(folder, device, least))));
         }
     }
+    // A copy, because `build` may replace this program.
+    let xtask = target().join("xtask-beside");
+    std::fs::copy(std::env::current_exe()?, &xtask)?;
     // What others compile into folders of their own fills the time in which these wait for one crate.
     let mut results: Vec<Outcome> = Vec::new();
     let beside = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| BESIDE.map(|(name, task)| run_beside(name, task)));
+        let beside = scope.spawn(|| BESIDE.map(|(name, task)| run_beside(&xtask, name, task)));
         results.extend(stages.iter().map(|(name, stage)| {
             println!("== {name}");
             let start = Instant::now();
@@ -93,15 +97,20 @@ const BESIDE: [(&str, &[&str]); 3] = [
 ];
 
 /// Runs a task by itself and prints what it said when it has ended.
-fn run_beside(name: &'static str, task: &[&str]) -> Outcome {
+fn run_beside(xtask: &Path, name: &'static str, task: &[&str]) -> Outcome {
     let start = Instant::now();
-    let result = std::env::current_exe().map_err(Into::into).and_then(|xtask| {
-        let output = Command::new(xtask).args(task).output()?;
+    let run = || {
+        let output = Command::new(xtask).args(task).output().context("cannot start")?;
         let said = [output.stdout, output.stderr].map(|s| String::from_utf8_lossy(&s).into_owned());
-        println!("== {name}, beside the others\n{}== {name}: ended", said.concat());
+        println!("== {name}, beside the others\n{}", said.concat());
         ensure!(output.status.success(), "failed with {}", output.status);
         Ok(())
-    });
+    };
+    let result = run();
+    if let Err(e) = &result {
+        println!("{name}: {e:#}");
+    }
+    println!("== {name}: {:.1} s", start.elapsed().as_secs_f64());
     (name, start.elapsed(), result)
 }
 

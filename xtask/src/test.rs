@@ -54,7 +54,7 @@ pub(crate) const VECTOR: [&str; 8] =
 
 /// Random programs, in a number of one's own.
 fn programs(count: usize, seed: Option<u64>) -> Result<()> {
-    let mut tests = cargo(&["test", "-p", "wootz", "--test", "programs", "--", "--nocapture"]);
+    let mut tests = cargo(&["test", "--workspace", "--test", "programs", "--", "--nocapture"]);
     Driver::prepare()?.apply(&mut tests);
     tests.env("WOOTZ_PROGRAMS", count.to_string());
     if let Some(seed) = seed {
@@ -66,7 +66,8 @@ fn programs(count: usize, seed: Option<u64>) -> Result<()> {
 /// Every kernel as the MSL that Apple's driver would be given, run on the CPU by metal-sim.
 pub(crate) fn metal(full: bool) -> Result<()> {
     prepare_clang();
-    let mut tests = cargo(&["test", "-p", "wootz", "--test", "every_op"]);
+    // With the features of all tests, so that nothing is compiled for this alone.
+    let mut tests = cargo(&["test", "--workspace", "--test", "every_op"]);
     tests.args(["every_kernel_is_right_as_metal", "--", "--ignored", "--nocapture"]);
     if full {
         tests.env("WOOTZ_METAL_SIM", "full");

@@ -149,6 +149,12 @@ impl Array {
         if self.is_contiguous() { Ok(self.clone()) } else { crate::ops::copy(self) }
     }
 
+    /// A row-major array with the same elements, from the start of its memory on.
+    pub(crate) fn dense(&self) -> Result<Array> {
+        let fits = self.is_contiguous() && self.meta().layout.offset == 0;
+        if fits { Ok(self.clone()) } else { crate::ops::copy(self) }
+    }
+
     /// The operation this array waits for and its inputs; nothing once that is forgotten, which is
     /// after evaluation. For tools that look at graphs.
     pub fn producer(&self) -> Option<(OpRef, Vec<Array>)> {

@@ -107,7 +107,7 @@ where
             return (self.function)(arguments);
         }
         let plan = self.plan_for(arguments)?;
-        let rows = arguments.iter().map(row_major).collect::<Result<Vec<_>>>()?;
+        let rows = arguments.iter().map(Array::dense).collect::<Result<Vec<_>>>()?;
         super::eval(&rows)?;
         let results = plan.replay(&rows)?;
         self.cache().stats.replays += 1;
@@ -184,14 +184,5 @@ impl Signature {
         }
         let arguments = arguments.iter().map(|a| (Shape::from_slice(a.shape()), a.dtype()));
         Ok(Signature { device, arguments: arguments.collect() })
-    }
-}
-
-/// The argument with its elements from the start of its memory on, one behind the other.
-fn row_major(argument: &Array) -> Result<Array> {
-    let layout = &argument.meta().layout;
-    match layout.is_contiguous() && layout.offset == 0 {
-        true => Ok(argument.clone()),
-        false => crate::ops::copy(argument),
     }
 }

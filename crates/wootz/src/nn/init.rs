@@ -1,5 +1,5 @@
 //! First values of parameters. Functions give an array of a shape; without a key they take the
-//! next one of the thread's sequence, as [`random`](crate::random) does.
+//! next one of the thread's sequence, as [`random`] does.
 
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
