@@ -4,7 +4,10 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use wootz::{Array, DType, Device, Error, Result, compile, grad, ops, random, vmap};
+use wootz::{
+    Array, DType, Device, Error, Result, checkpoint, compile, custom, grad, ops, random,
+    value_and_grad, vmap,
+};
 
 /// Held by each test while it runs: the CPU's counters are for the process.
 fn take_turn() -> MutexGuard<'static, ()> {
@@ -194,6 +197,32 @@ fn transforms_go_through_compiled_functions_and_into_them() -> Result<()> {
         let rows = compile(|x: &[Array]| each(x));
         assert_eq!(rows.call(&arguments)?[0].shape(), [5]);
         assert_eq!(rows.call(&arguments)?[0].to_bytes()?, each(&arguments)?[0].to_bytes()?);
+    }
+    Ok(())
+}
+
+#[test]
+fn checkpoints_and_custom_functions_are_recorded() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let layer = checkpoint(|x: &[Array]| Ok(vec![ops::matmul(&x[0], &x[1])?.tanh()?]));
+        let halved = custom(|x: &[Array]| Ok(vec![&x[0] * 0.5]))
+            .with_vjp(|_, cotangents, _| Ok(vec![&cotangents[0] * 7.0]));
+        let loss = |x: &[Array]| halved.call(&layer(x)?)?[0].sum(());
+        let step = |x: &[Array]| {
+            let (value, mut gradients) = value_and_grad(loss)(x)?;
+            gradients.push(value);
+            Ok(gradients)
+        };
+        let compiled = compile(step);
+        for seed in 0..2 {
+            let arguments = [normal(seed, &[5, 4], &device)?, normal(seed + 5, &[4, 3], &device)?];
+            let (expected, got) = (step(&arguments)?, compiled.call(&arguments)?);
+            for (expected, got) in expected.iter().zip(got) {
+                assert_eq!(expected.to_bytes()?, got.to_bytes()?, "{device}");
+            }
+        }
+        assert_eq!(compiled.stats().traces, 1);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The part of a graph that a transform walks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -91,27 +91,42 @@ pub(crate) fn settle_constants(
     outputs: &[Array],
     inside_another: bool,
 ) -> Result<()> {
+    // Not by `traced`: custom functions hide from transforms what their results depend on.
+    let mut depends: HashMap<*const Node, bool> =
+        arguments.iter().map(|argument| (Arc::as_ptr(&argument.node), true)).collect();
     let mut constants: Vec<Array> = Vec::new();
-    let mut seen: HashSet<*const Node> = HashSet::new();
-    let mut pending: Vec<Array> = outputs.to_vec();
-    while let Some(array) = pending.pop() {
-        if !seen.insert(Arc::as_ptr(&array.node)) {
-            continue;
+    let settle = |array: &Array, depends: bool, constants: &mut Vec<Array>| {
+        if !depends && !array.is_evaluated() && !is_inlined(array) {
+            constants.push(array.clone());
         }
-        if !array.node.traced {
-            if !array.is_evaluated() && !is_inlined(&array) {
-                constants.push(array);
-            }
+    };
+    // The second time an array comes up, its inputs are known.
+    let mut stack: Vec<(Array, bool)> = outputs.iter().map(|x| (x.clone(), false)).collect();
+    while let Some((array, inputs_known)) = stack.pop() {
+        let pointer = Arc::as_ptr(&array.node);
+        if depends.contains_key(&pointer) {
             continue;
         }
         let inputs = array.node.work().map(|work| work.inputs).unwrap_or_default();
-        let argument = arguments.iter().any(|known| Arc::ptr_eq(&known.node, &array.node));
-        if inside_another && !argument && !inputs.iter().any(|input| input.node.traced) {
+        if inside_another && array.node.traced && !inputs.iter().any(|input| input.node.traced) {
             let reason = "the function captures an array that a transform around it looks at; \
                           make it an argument";
             return Err(Error::Transform { transform, reason: reason.into() });
         }
-        pending.extend(inputs);
+        if !inputs_known {
+            stack.push((array, true));
+            stack.extend(inputs.into_iter().map(|input| (input, false)));
+            continue;
+        }
+        let known = |input: &Array| depends.get(&Arc::as_ptr(&input.node)) == Some(&true);
+        let any = inputs.iter().any(known);
+        if any {
+            inputs.iter().for_each(|input| settle(input, known(input), &mut constants));
+        }
+        depends.insert(pointer, any);
+    }
+    for output in outputs {
+        settle(output, depends.get(&Arc::as_ptr(&output.node)) == Some(&true), &mut constants);
     }
     crate::eval(&constants)
 }

@@ -28,7 +28,6 @@ struct Cache {
 }
 
 /// What decides about a plan.
-#[derive(Clone, PartialEq)]
 struct Signature {
     device: Device,
     arguments: Vec<(Shape, DType)>,
@@ -130,15 +129,15 @@ where
     }
 
     fn plan_for(&self, arguments: &[Array]) -> Result<Arc<Plan>> {
-        let signature = Signature::of(arguments)?;
         let mut cache = self.cache();
-        if let Some(found) = cache.plans.iter().position(|(known, _)| *known == signature) {
+        if let Some(found) = cache.plans.iter().position(|(known, _)| known.fits(arguments)) {
             let entry = cache.plans.remove(found);
             let plan = entry.1.clone();
             cache.plans.push(entry);
             return Ok(plan);
         }
         drop(cache);
+        let signature = Signature::of(arguments)?;
         // Not under the lock: the function may call itself.
         let plan = Arc::new(self.record(&signature)?);
         let mut cache = self.cache();
@@ -184,5 +183,17 @@ impl Signature {
         }
         let arguments = arguments.iter().map(|a| (Shape::from_slice(a.shape()), a.dtype()));
         Ok(Signature { device, arguments: arguments.collect() })
+    }
+
+    /// Whether it is that of these arguments.
+    fn fits(&self, arguments: &[Array]) -> bool {
+        let fits = |((shape, dtype), argument): (&(Shape, DType), &Array)| {
+            *dtype == argument.dtype()
+                && shape[..] == *argument.shape()
+                && self.device == *argument.device()
+        };
+        let here = !arguments.is_empty() || self.device == Device::default_device();
+        here && self.arguments.len() == arguments.len()
+            && self.arguments.iter().zip(arguments).all(fits)
     }
 }

@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Batch, Case, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_dtype,
-    expect_float, expect_inputs, expect_shape,
+    Batch, Case, Entry, Metas, Op, Tolerance, argument_name, evaluate_argument, expect_contiguous,
+    expect_dtype, expect_float, expect_inputs, expect_shape,
 };
 use crate::ops::elementwise::sum_to_shape;
 use crate::ops::{astype, divide, multiply, reshape, subtract, sum_keepdims, zeros_like};
@@ -40,18 +40,18 @@ pub(crate) fn entries() -> Vec<Entry> {
     forward.push(unweighted.tolerance(Tolerance::Reduction));
     let mut dx = cases(3, |x| {
         let r = rms_inv(&x[0], EPS)?;
-        evaluated(&r);
+        evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dx(&x[0], Some(&x[1]), &x[2], &r)?])
     });
     let unweighted = Case::new("without weight", &[&[3, 33], &[3, 33]], |x| {
         let r = rms_inv(&x[0], EPS)?;
-        evaluated(&r);
+        evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dx(&x[0], None, &x[1], &r)?])
     });
     dx.push(unweighted.tolerance(Tolerance::Reduction));
     let dw = cases(3, |x| {
         let r = rms_inv(&x[0], EPS)?;
-        evaluated(&r);
+        evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
     });
     let both = cases(3, |x| {
@@ -65,12 +65,6 @@ pub(crate) fn entries() -> Vec<Entry> {
         Entry { name: "rms_norm_backward_dw", cases: dw },
         Entry { name: "rms_norm_backward", cases: both },
     ]
-}
-
-/// Evaluates an argument that a case makes for itself, so that its work is not counted as the
-/// case's; where it has no value, as in a batch, it need not be.
-fn evaluated(x: &Array) {
-    let _without_value = x.eval();
 }
 
 /// `x` divided by the root of the mean of its squares along the last axis, times `weight` if there

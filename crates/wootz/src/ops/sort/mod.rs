@@ -18,8 +18,8 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Batch, Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, expect_contiguous, expect_dtype,
-    expect_inputs,
+    Batch, Case, EVERY, Entry, Gradient, Metas, Op, Tolerance, evaluate_argument,
+    expect_contiguous, expect_dtype, expect_inputs,
 };
 use crate::ops::{
     Axes, astype, expand_dims, flatten, isnan, less, less_equal, logical_and, logical_not,
@@ -36,8 +36,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     let search = |label: &str, shape: &[usize], side: Side| {
         Case::new(label, &[&[301], shape], move |x| {
             let sorted = sort(&x[0], 0)?;
-            // Not part of the case's work; in a batch it has no value yet.
-            let _without_value = sorted.eval();
+            evaluate_argument(&sorted)?;
             Ok(vec![searchsorted(&sorted, &x[1], side)?])
         })
         .dtypes(EVERY)
