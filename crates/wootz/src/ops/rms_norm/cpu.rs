@@ -17,10 +17,6 @@ use crate::error::{Error, Result};
 /// Elements of a piece; a multiple of the lanes, as their order wants it.
 const PIECE: usize = 512;
 
-/// Rows of a gradient that are worked on together: the weight and its gradient are fetched once for
-/// all of them.
-const GROUP: usize = 4;
-
 /// Runs a kernel for the dtype of the call's first input.
 macro_rules! for_dtype {
     ($call:expr, $kernel:ident, $($argument:expr),*) => {
@@ -216,25 +212,12 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
     let own = x.is_some() && dy.is_some();
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     threads::chunks_mut(call.output::<T>(0)?, rows_per_chunk * columns, |chunk, dx| {
-        let mut tiles = Tiles::new();
-        for (group, dx) in dx.chunks_mut(GROUP * columns).enumerate() {
-            let first = chunk * rows_per_chunk + group * GROUP;
-            let rows = first..first + dx.len() / columns;
-            let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
-            let (scale, dw) = (Scale::Given(&r[rows]), None);
-            let tiles = &mut tiles;
-            crate::cpu::simd::run(Backward {
-                columns,
-                x,
-                weight,
-                dy,
-                scale,
-                dx,
-                dw,
-                streamed,
-                tiles,
-            });
-        }
+        let first = chunk * rows_per_chunk;
+        let rows = first..first + dx.len() / columns;
+        let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
+        let (scale, dw, tiles) = (Scale::Given(&r[rows]), None, &mut Tiles::new());
+        let rows = Backward { columns, x, weight, dy, scale, dx, dw, streamed, tiles };
+        crate::cpu::simd::run(rows);
         stream::finish_if(streamed);
     });
     Ok(())
@@ -249,27 +232,14 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     let (dx, dw, partials) = outputs_and_scratch::<T>(call, blocks * columns)?;
     threads::chunks2_mut(dx, rows_per_block * columns, partials, columns, |block, dx, partial| {
-        let mut tiles = Tiles::new();
         partial.fill(T::Wide::ZERO);
-        for (group, dx) in dx.chunks_mut(GROUP * columns).enumerate() {
-            let first = block * rows_per_block + group * GROUP;
-            let rows = first..first + dx.len() / columns;
-            let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
-            let (weight, scale) = (Some(weight), Scale::From(eps));
-            let dw = Some(&mut partial[..]);
-            let tiles = &mut tiles;
-            crate::cpu::simd::run(Backward {
-                columns,
-                x,
-                weight,
-                dy,
-                scale,
-                dx,
-                dw,
-                streamed,
-                tiles,
-            });
-        }
+        let first = block * rows_per_block;
+        let rows = first..first + dx.len() / columns;
+        let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
+        let (weight, scale, dw) = (Some(weight), Scale::From(eps), Some(partial));
+        let tiles = &mut Tiles::new();
+        let rows = Backward { columns, x, weight, dy, scale, dx, dw, streamed, tiles };
+        crate::cpu::simd::run(rows);
         stream::finish_if(streamed);
     });
     add_partials(partials, dw);
@@ -283,7 +253,7 @@ enum Scale<'a, W> {
     From(f32),
 }
 
-/// A few rows of the gradient. An input without memory of its own is in `dx`.
+/// Some rows of the gradient. An input without memory of its own is in `dx`.
 struct Backward<'a, T: Storage> {
     columns: usize,
     x: Option<&'a [T]>,
@@ -300,85 +270,93 @@ struct Backward<'a, T: Storage> {
 impl<T: Element> pulp::WithSimd for Backward<'_, T> {
     type Output = ();
 
+    /// A row needs its sums before its gradient. While one row's gradient is computed from the
+    /// cache, the sums of the next are made of what comes from memory, which so never idles.
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
         let Backward { columns, x, weight, dy, scale, dx, mut dw, streamed, tiles } = self;
         let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, out: tile, narrow } = tiles;
         let rows = dx.len() / columns;
-        let mut sums = [(Lanes::zero(), Lanes::zero()); GROUP];
-        let result = Ahead::of(dx);
-        let (next_x, next_dy) = (Ahead::behind(x.unwrap_or(dx)), Ahead::behind(dy.unwrap_or(dx)));
-        for piece in pieces(columns) {
-            let w = match weight {
-                Some(weight) => widened(&weight[piece.clone()], w_tile),
-                None => &w_tile[..piece.len()],
-            };
-            for (row, (products, squares)) in sums[..rows].iter_mut().enumerate() {
-                let piece = piece_of_row(&piece, row, columns);
-                if !streamed {
-                    result.fetch_all(piece.clone());
+        let mut sums = Sums::zero();
+        // One turn more than rows: the first has no gradient to compute, the last nothing to sum.
+        for turn in 0..=rows {
+            let mut next = Sums::zero();
+            let factors = turn.checked_sub(1).map(|row| {
+                let r = match scale {
+                    Scale::Given(r) => r[row],
+                    Scale::From(eps) => inverse_root(sums.squares, columns, eps),
+                };
+                (r, sums.products.sum() * r * r / T::Wide::from_f64(columns as f64))
+            });
+            for piece in pieces(columns) {
+                let w = match weight {
+                    Some(weight) => widened(&weight[piece.clone()], w_tile),
+                    None => &w_tile[..piece.len()],
+                };
+                if turn < rows {
+                    let piece = piece_of_row(&piece, turn, columns);
+                    if !streamed {
+                        Ahead::of(&dx[piece.clone()]).fetch_all(0..piece.len());
+                    }
+                    let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
+                    let dy = widened(&dy.unwrap_or(dx)[piece], dy_tile);
+                    next.add(x, w, dy);
                 }
-                let x = widened(&x.unwrap_or(dx)[piece.clone()], x_tile);
-                let dy = widened(&dy.unwrap_or(dx)[piece], dy_tile);
-                add_sums(products, squares, x, w, dy);
-            }
-        }
-        let mut factors = [(T::Wide::ZERO, T::Wide::ZERO); GROUP];
-        for (row, (products, squares)) in sums[..rows].iter().enumerate() {
-            let r = match scale {
-                Scale::Given(r) => r[row],
-                Scale::From(eps) => inverse_root(*squares, columns, eps),
-            };
-            factors[row] = (r, products.sum() * r * r / T::Wide::from_f64(columns as f64));
-        }
-        for piece in pieces(columns) {
-            let w = match weight {
-                Some(weight) => widened(&weight[piece.clone()], w_tile),
-                None => &w_tile[..piece.len()],
-            };
-            let mut dw = dw.as_mut().map(|dw| &mut dw[piece.clone()]);
-            for (row, &(r, slope)) in factors[..rows].iter().enumerate() {
-                let piece = piece_of_row(&piece, row, columns);
-                next_x.fetch_all(piece.clone());
-                next_dy.fetch_all(piece.clone());
-                let x = taken(x, dx, piece.clone(), x_tile);
-                let dy = taken(dy, dx, piece.clone(), dy_tile);
-                if let Some(dw) = &mut dw {
-                    add_row(x, dy, r, dw);
-                }
-                let dx = &mut dx[piece];
-                match as_wide::<T>(dx) {
-                    Some(dx) => gradient(x, w, dy, r, slope, dx, streamed),
-                    None => {
-                        let (tile, narrow) = (&mut tile[..dx.len()], &mut narrow[..dx.len()]);
-                        gradient(x, w, dy, r, slope, tile, false);
-                        T::narrow_slice(tile, narrow);
-                        stream::copy_if(streamed, narrow, dx);
+                if let Some((r, slope)) = factors {
+                    let dw = dw.as_mut().map(|dw| &mut dw[piece.clone()]);
+                    let piece = piece_of_row(&piece, turn - 1, columns);
+                    let x = taken(x, dx, piece.clone(), x_tile);
+                    let dy = taken(dy, dx, piece.clone(), dy_tile);
+                    if let Some(dw) = dw {
+                        add_row(x, dy, r, dw);
+                    }
+                    let dx = &mut dx[piece];
+                    match as_wide::<T>(dx) {
+                        Some(dx) => gradient(x, w, dy, r, slope, dx, streamed),
+                        None => {
+                            let (tile, narrow) = (&mut tile[..dx.len()], &mut narrow[..dx.len()]);
+                            gradient(x, w, dy, r, slope, tile, false);
+                            T::narrow_slice(tile, narrow);
+                            stream::copy_if(streamed, narrow, dx);
+                        }
                     }
                 }
             }
+            sums = next;
         }
     }
 }
 
-/// Adds the products `(dy·w)·x` and the squares of `x`.
-#[inline(always)]
-fn add_sums<W: Float>(products: &mut Lanes<W>, squares: &mut Lanes<W>, x: &[W], w: &[W], dy: &[W]) {
-    let (mut product_lanes, mut square_lanes) = (products.0, squares.0);
-    let (xs, x_rest) = x.as_chunks::<LANES>();
-    let (ws, w_rest) = w.as_chunks::<LANES>();
-    let (dys, dy_rest) = dy.as_chunks::<LANES>();
-    for ((x, w), dy) in xs.iter().zip(ws).zip(dys) {
-        for lane in 0..LANES {
-            product_lanes[lane] = product_lanes[lane] + dy[lane] * w[lane] * x[lane];
-            square_lanes[lane] = square_lanes[lane] + x[lane] * x[lane];
+/// What the gradient of a row is made of: the sums of `(dy·w)·x` and of the squares of `x`.
+struct Sums<W> {
+    products: Lanes<W>,
+    squares: Lanes<W>,
+}
+
+impl<W: Float> Sums<W> {
+    #[inline(always)]
+    fn zero() -> Sums<W> {
+        Sums { products: Lanes::zero(), squares: Lanes::zero() }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, x: &[W], w: &[W], dy: &[W]) {
+        let (mut products, mut squares) = (self.products.0, self.squares.0);
+        let (xs, x_rest) = x.as_chunks::<LANES>();
+        let (ws, w_rest) = w.as_chunks::<LANES>();
+        let (dys, dy_rest) = dy.as_chunks::<LANES>();
+        for ((x, w), dy) in xs.iter().zip(ws).zip(dys) {
+            for lane in 0..LANES {
+                products[lane] = products[lane] + dy[lane] * w[lane] * x[lane];
+                squares[lane] = squares[lane] + x[lane] * x[lane];
+            }
         }
+        for (lane, ((&x, &w), &dy)) in x_rest.iter().zip(w_rest).zip(dy_rest).enumerate() {
+            products[lane] = products[lane] + dy * w * x;
+            squares[lane] = squares[lane] + x * x;
+        }
+        (self.products.0, self.squares.0) = (products, squares);
     }
-    for (lane, ((&x, &w), &dy)) in x_rest.iter().zip(w_rest).zip(dy_rest).enumerate() {
-        product_lanes[lane] = product_lanes[lane] + dy * w * x;
-        square_lanes[lane] = square_lanes[lane] + x * x;
-    }
-    (products.0, squares.0) = (product_lanes, square_lanes);
 }
 
 /// `r·(dy·w − x·slope)`.
