@@ -1,55 +1,12 @@
 //! MLX's `mx.fast`: operations that have fused kernels in MLX. Here they are compositions as long as
-//! they have no kernel of their own; `rms_norm` has one.
+//! they have no kernel of their own; the norms have one.
 
 use crate::array::{Arg, Array, DType};
 use crate::device::Device;
 use crate::error::{Error, Result};
-pub use crate::ops::rms_norm;
 use crate::ops::*;
+pub use crate::ops::{layer_norm, rms_norm};
 use crate::with_device;
-
-/// Normalisation over the last axis to mean 0 and variance 1, computed in single precision at
-/// least, then scale and shift.
-///
-/// ```
-/// use wootz::{Array, fast};
-/// let y = fast::layer_norm(&Array::new([[1.0f32, 3.0]])?, None, None, 1e-5)?;
-/// assert!((y.to_vec::<f32>()?[0] + 1.0).abs() < 1e-4);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn layer_norm(
-    x: &Array,
-    weight: Option<&Array>,
-    bias: Option<&Array>,
-    eps: f64,
-) -> Result<Array> {
-    const OP: &str = "layer_norm";
-    let Some(&last) = x.shape().last() else {
-        return Err(Error::shape(OP, "x", "at least one axis", x.shape()));
-    };
-    if !x.dtype().is_float() {
-        return Err(Error::dtype(OP, "x", "a floating-point type", x.dtype()));
-    }
-    let mut dtype = x.dtype();
-    for (name, array) in [("weight", weight), ("bias", bias)] {
-        let Some(array) = array else { continue };
-        if array.shape() != [last] {
-            return Err(Error::shape(OP, name, format!("[{last}]"), array.shape()));
-        }
-        dtype = DType::promote(dtype, array.dtype());
-    }
-    let wide = x.astype(DType::promote(x.dtype(), DType::F32))?;
-    let centred = subtract(&wide, mean(&wide, -1, true)?)?;
-    let factor = rsqrt(add(mean(&square(&centred)?, -1, true)?, eps)?)?;
-    let mut y = multiply(centred, factor)?.astype(dtype)?;
-    if let Some(weight) = weight {
-        y = multiply(weight.astype(dtype)?, y)?;
-    }
-    if let Some(bias) = bias {
-        y = add(y, bias.astype(dtype)?)?;
-    }
-    Ok(y)
-}
 
 /// Where the angles of [`rope`] come from.
 #[derive(Clone, Copy, Debug)]

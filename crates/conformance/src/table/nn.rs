@@ -12,7 +12,7 @@ use crate::call::{Call, Outcome, Refusal, unsayable};
 rows! {
     "fast.layer_norm" => |c| {
         let (weight, bias) = (c.array_opt("weight")?, c.array_opt("bias")?);
-        one(fast::layer_norm(&c.array("x")?, weight.as_ref(), bias.as_ref(), c.float("eps")?))
+        one(fast::layer_norm(&c.array("x")?, weight.as_ref(), bias.as_ref(), c.float("eps")? as f32))
     },
     "fast.rope" => |c| {
         let freqs = c.array_opt("freqs")?;

@@ -72,7 +72,7 @@ impl LayerNorm {
 
 impl Module for LayerNorm {
     fn forward(&self, x: &Array) -> Result<Array> {
-        fast::layer_norm(x, self.weight.as_deref(), self.bias.as_deref(), self.eps)
+        fast::layer_norm(x, self.weight.as_deref(), self.bias.as_deref(), self.eps as f32)
     }
 }
 
@@ -113,7 +113,7 @@ impl Module for InstanceNorm {
         let shape = channels_first.shape().to_vec();
         let spatial = shape[2..].iter().product();
         let y = channels_first.reshape(&[shape[0], shape[1], spatial])?;
-        let y = fast::layer_norm(&y, None, None, self.eps)?;
+        let y = fast::layer_norm(&y, None, None, self.eps as f32)?;
         let y = moveaxis(&y.reshape(&shape)?, 1, -1)?;
         scaled(y, &self.weight, &self.bias)
     }
@@ -177,7 +177,7 @@ impl Module for GroupNorm {
         let y = if self.pytorch_compatible {
             let swapped = x.reshape(&[batch, spatial, groups, group])?.swapaxes(1, 2)?;
             let rows = swapped.reshape(&[batch, groups, spatial * group])?;
-            let y = fast::layer_norm(&rows, None, None, self.eps)?;
+            let y = fast::layer_norm(&rows, None, None, self.eps as f32)?;
             y.reshape(&[batch, groups, spatial, group])?.swapaxes(1, 2)?.reshape(x.shape())?
         } else {
             let y = x.reshape(&[batch, spatial * group, groups])?;

@@ -6,9 +6,9 @@ pub(crate) mod elementwise;
 mod indexing;
 mod matmul;
 mod movement;
+mod norms;
 mod random_bits;
 mod reduce;
-mod rms_norm;
 mod scan;
 mod softmax;
 mod sort;
@@ -19,9 +19,9 @@ pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
 pub use indexing::*;
 pub use matmul::*;
 pub use movement::*;
+pub use norms::*;
 pub(crate) use random_bits::*;
 pub use reduce::*;
-pub use rms_norm::*;
 pub use scan::*;
 pub use softmax::*;
 pub use sort::*;
@@ -35,9 +35,9 @@ pub fn registered() -> Vec<Entry> {
         indexing::entries(),
         matmul::entries(),
         movement::entries(),
+        norms::entries(),
         random_bits::entries(),
         reduce::entries(),
-        rms_norm::entries(),
         scan::entries(),
         softmax::entries(),
         sort::entries(),

@@ -18,7 +18,7 @@ const KERNELS: &[&str] = &[
     "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "copy", "cos",
     "cosh", "cummax", "cummin", "cumprod", "cumsum", "degrees", "divide", "equal", "erf",
     "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "greater", "greater_equal",
-    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "left_shift", "less", "less_equal",
+    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "layer_norm", "left_shift", "less", "less_equal",
     "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
     "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min",
     "minimum", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",

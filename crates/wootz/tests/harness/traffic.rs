@@ -43,7 +43,10 @@ const PARTS: &[(&[&str], &str)] = &[
         "changes what is asked for and nothing else",
     ),
     (&["concatenate", "pad"], "a launch writes the part of the result that comes from one array"),
-    (&["rms_norm_backward"], "sums of a block of rows are read again if it has a second row"),
+    (
+        &["rms_norm_backward", "layer_norm_backward"],
+        "sums of a block of rows are read again if it has a second row",
+    ),
     (
         &[
             "argpartition",

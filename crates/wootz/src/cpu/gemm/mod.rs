@@ -139,8 +139,11 @@ const SMALL: usize = 1 << 17;
 /// The longest block of `k` whose panels stay in the cache nearest to the core, in bytes of one
 /// line.
 const K_BLOCK_BYTES: usize = 1536;
-/// Rows of the left matrix that are multiplied with all panels of a task before the next.
-const ROW_BLOCK: usize = 16 * ROWS;
+/// Rows of the left matrix that are multiplied with all panels of a task before the next: they share
+/// the second cache with those panels.
+const ROW_BLOCK: usize = 8 * ROWS;
+/// The fewest rows that are worth packing the right matrix once more.
+const SHORTEST_CUT: usize = 16 * ROWS;
 /// Panels of the left matrix that a task packs.
 const PACK_PANELS: usize = 8;
 /// Panels of the right matrix in a task: more where there are enough of them for all.
@@ -327,10 +330,10 @@ impl<T: GemmElement> Job<T> {
         // Sums that live in the output may be left and taken up again; others want `k` in one go.
         let longest = if T::DIRECT { 4 * k_block } else { LONGEST_K / k_block * k_block };
         let k_part = longest.min(k);
-        let row_part = (PACKED / k_part / ROWS * ROWS).clamp(ROW_BLOCK, PACKED_ROWS);
+        let row_part = (PACKED / k_part / ROWS * ROWS).clamp(SHORTEST_CUT, PACKED_ROWS);
         let kept = !T::DIRECT && k_part < k;
         let column_part = if kept { SUM_COLUMNS.min(n) } else { n };
-        let row_part = even(m, if kept { row_part.min(4 * ROW_BLOCK) } else { row_part }, ROWS);
+        let row_part = even(m, if kept { row_part.min(4 * SHORTEST_CUT) } else { row_part }, ROWS);
 
         let packed = row_part * k_part;
         let sums = if kept { row_part * column_part } else { 0 };
@@ -417,7 +420,7 @@ impl<T: GemmElement> Part<'_, T> {
         let columns = if n >= TASKS * many { many } else { few };
         let across = n.div_ceil(columns);
         // Cutting rows packs the right matrix once more a cut, so cuts stay long.
-        let cuts = TASKS.div_ceil(across).min(m.div_ceil(ROW_BLOCK));
+        let cuts = TASKS.div_ceil(across).min(m.div_ceil(SHORTEST_CUT));
         let rows = even(m, m.div_ceil(cuts), ROWS);
         let down = m.div_ceil(rows);
         run.for_each(across * down, |task| {

@@ -91,6 +91,22 @@ impl<T: Float> Lanes<T> {
         Lanes([T::NEG_INFINITY; LANES])
     }
 
+    /// Adds a piece of a row.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, row: &[T]) {
+        let mut lanes = self.0;
+        let (whole, rest) = row.as_chunks::<LANES>();
+        for piece in whole {
+            for i in 0..LANES {
+                lanes[i] = lanes[i] + piece[i];
+            }
+        }
+        for (lane, &value) in lanes.iter_mut().zip(rest) {
+            *lane = *lane + value;
+        }
+        self.0 = lanes;
+    }
+
     /// Adds the products of a piece of two rows.
     #[inline(always)]
     pub(crate) fn add_products(&mut self, a: &[T], b: &[T]) {

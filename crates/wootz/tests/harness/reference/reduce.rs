@@ -2,8 +2,8 @@
 
 use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
-    Axes, rms_inv, rms_norm, rms_norm_backward, rms_norm_backward_dw, rms_norm_backward_dx,
-    softmax, softmax_backward,
+    Axes, layer_norm, layer_norm_backward, rms_inv, rms_norm, rms_norm_backward,
+    rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
 };
 
 use super::tensor::Tensor;
@@ -74,6 +74,7 @@ pub(crate) fn cases() -> Vec<Known> {
         .with(|c| c.tolerance(Tolerance::Reduction)),
     );
     cases.extend(rms_norms());
+    cases.extend(layer_norms());
     cases.extend(lines());
     cases
 }
@@ -130,6 +131,56 @@ fn rms_norms() -> Vec<Known> {
             function: Function::new(|x, _| {
                 let r = |row: usize| inverse(&x[0], row);
                 vec![dx(&x[0], &x[1], &x[2], r), dw(&x[0], &x[2], r)]
+            }),
+        },
+    ];
+    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
+}
+
+/// Rows of 5 of which the mean is taken away.
+fn layer_norms() -> Vec<Known> {
+    const EPS: f32 = 1e-2;
+    /// An element less the mean of its row, times the row's factor; and that factor.
+    fn normal(x: &Tensor, i: &[usize]) -> (f64, f64) {
+        let row = |j: usize| x.at(&[i[0], j]);
+        let mean = (0..5).map(row).sum::<f64>() / 5.0;
+        let variance = (0..5).map(|j| (row(j) - mean).powi(2)).sum::<f64>() / 5.0;
+        let r = 1.0 / (variance + EPS as f64).sqrt();
+        ((x.at(i) - mean) * r, r)
+    }
+    let shape: &[usize] = &[4, 5];
+    let cases = vec![
+        Known::new(
+            "layer_norm",
+            &[shape, &[5], &[5]],
+            |x| layer_norm(&x[0], Some(&x[1]), Some(&x[2]), EPS),
+            |x| {
+                let value = |i: &[usize]| normal(&x[0], i).0 * x[1].data[i[1]] + x[2].data[i[1]];
+                Tensor::from_fn(&[4, 5], value)
+            },
+        ),
+        Known {
+            op: "layer_norm_backward",
+            case: Case::new("reference", &[shape, &[5], shape], |x| {
+                let (dx, dw, db) = layer_norm_backward(&x[0], &x[1], &x[2], EPS)?;
+                Ok(vec![dx, dw, db])
+            }),
+            function: Function::new(|x, _| {
+                let (x, w, dy) = (&x[0], &x[1], &x[2]);
+                let term = |i: &[usize]| dy.at(i) * w.data[i[1]];
+                let dx = Tensor::from_fn(&x.shape, |i| {
+                    let sum = |f: &dyn Fn(&[usize]) -> f64| -> f64 {
+                        (0..5).map(|j| f(&[i[0], j])).sum()
+                    };
+                    let level = sum(&term) / 5.0;
+                    let slope = sum(&|i| term(i) * normal(x, i).0) / 5.0;
+                    let (value, r) = normal(x, i);
+                    r * (term(i) - level - value * slope)
+                });
+                let column = |f: &dyn Fn(&[usize]) -> f64| {
+                    Tensor::from_fn(&[5], |i| (0..4).map(|k| f(&[k, i[0]])).sum())
+                };
+                vec![dx, column(&|i| dy.at(i) * normal(x, i).0), column(&|i| dy.at(i))]
             }),
         },
     ];

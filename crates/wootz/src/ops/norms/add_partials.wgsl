@@ -1,5 +1,5 @@
-// The weight's gradient: the blocks' parts, in their order.
-struct Params { columns: u32, blocks: u32 }
+// A gradient that is a sum over rows: the blocks' parts, in their order.
+struct Params { columns: u32, blocks: u32, stride: u32, first: u32 }
 var<immediate> p: Params;
 
 @compute @workgroup_size(256)
@@ -9,7 +9,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     if (column >= p.columns) { return; }
     var sum = 0.0;
     for (var block = 0u; block < p.blocks; block++) {
-        sum += partials_data[block * p.columns + column];
+        sum += partials_data[block * p.stride + p.first + column];
     }
-    dw_set(column, sum);
+    sum_set(column, sum);
 }

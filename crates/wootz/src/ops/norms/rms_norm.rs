@@ -1,26 +1,23 @@
 //! Root-mean-square normalisation over the last axis, and its backward kernels as operations of
-//! their own. Everything accumulates in `float32`, or in `float64` for `float64`.
+//! their own.
 
-mod cpu;
 #[cfg(feature = "gpu")]
-mod gpu;
-#[cfg(test)]
-mod tests;
-
+use super::gpu;
+use super::{
+    Norm, as_column, columns_of, composed_vjp, cpu, expect_eps, expect_factors, expect_like_x,
+    expect_row, expect_rows, like, partials_bytes, wide,
+};
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
-use crate::op::{
-    Batch, Case, Entry, Metas, Op, Tolerance, argument_name, evaluate_argument, expect_contiguous,
-    expect_dtype, expect_float, expect_inputs, expect_shape,
-};
+use crate::op::{Batch, Case, Entry, Metas, Op, Tolerance, evaluate_argument, expect_inputs};
 use crate::ops::elementwise::sum_to_shape;
-use crate::ops::{astype, divide, multiply, reshape, subtract, sum_keepdims, zeros_like};
+use crate::ops::{astype, divide, multiply, subtract, sum_keepdims, zeros_like};
 
 /// Cases of all five operations.
-pub(crate) fn entries() -> Vec<Entry> {
+pub(super) fn entries() -> Vec<Entry> {
     // Large enough that finite differences of short rows stay smooth.
     const EPS: f32 = 0.1;
     // The last has more rows than there are blocks of rows on any device.
@@ -207,7 +204,7 @@ impl Op for RmsNorm {
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
         if self.weighted {
-            expect_weight(self, inputs, columns)?;
+            expect_row(self, inputs, 1, columns)?;
         }
         like(self, inputs[0])
     }
@@ -217,12 +214,12 @@ impl Op for RmsNorm {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::forward(call, self.eps, self.weighted)
+        cpu::forward(call, norm(self.eps, self.weighted))
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::forward(call, self.eps, self.weighted)
+        gpu::forward(call, norm(self.eps, self.weighted))
     }
 
     fn vjp(
@@ -366,7 +363,7 @@ impl Op for RmsNormBackwardDx {
         expect_inputs(self, inputs, dy + 2)?;
         let columns = expect_rows(self, inputs)?;
         if self.weighted {
-            expect_weight(self, inputs, columns)?;
+            expect_row(self, inputs, 1, columns)?;
         }
         expect_like_x(self, inputs, dy)?;
         expect_factors(self, inputs, dy + 1)?;
@@ -435,7 +432,7 @@ impl Op for RmsNormBackwardDw {
     }
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        partials_bytes(inputs[0], gpu)
+        partials_bytes(inputs[0], 1, gpu)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
@@ -488,7 +485,7 @@ impl Op for RmsNormBackward {
         expect_inputs(self, inputs, 3)?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
-        expect_weight(self, inputs, columns)?;
+        expect_row(self, inputs, 1, columns)?;
         expect_like_x(self, inputs, 2)?;
         let mut outputs = like(self, inputs[0])?;
         outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
@@ -496,7 +493,7 @@ impl Op for RmsNormBackward {
     }
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        partials_bytes(inputs[0], gpu)
+        partials_bytes(inputs[0], 1, gpu)
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
@@ -504,12 +501,12 @@ impl Op for RmsNormBackward {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::backward(call, self.eps)
+        cpu::backward(call, norm(self.eps, true))
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::backward(call, self.eps)
+        gpu::backward(call, norm(self.eps, true))
     }
 
     fn vjp(
@@ -534,6 +531,10 @@ impl Op for RmsNormBackward {
     }
 }
 
+fn norm(eps: f32, weighted: bool) -> Norm {
+    Norm { centred: false, weighted, biased: false, eps }
+}
+
 /// `r·(dy·w − x·s·r²/D)` of plain operations.
 fn plain_dx(x: &Array, weight: Option<&Array>, dy: &Array, r: &Array) -> Result<Array> {
     let (dtype, r) = (x.dtype(), as_column(r)?);
@@ -553,96 +554,4 @@ fn plain_dw(x: &Array, dy: &Array, r: &Array) -> Result<Array> {
     let (x, dy) = (astype(x, r.dtype())?, astype(dy, r.dtype())?);
     let terms = multiply(multiply(&dy, &x)?, &r)?;
     astype(&sum_to_shape(&terms, &[columns_of(&x)])?, dtype)
-}
-
-/// The gradients of an operation through its composition of plain ones.
-fn composed_vjp(
-    op: &dyn Op,
-    inputs: &[Array],
-    outputs: &[Array],
-    cotangents: &[Option<Array>],
-) -> Result<Vec<Option<Array>>> {
-    let cotangents = outputs
-        .iter()
-        .zip(cotangents)
-        .map(|(output, cotangent)| cotangent.clone().map_or_else(|| zeros_like(output), Ok))
-        .collect::<Result<Vec<_>>>()?;
-    let missing = || Err(Error::NotDifferentiable { op: op.name(), reason: "no composition" });
-    let function = |x: &[Array]| op.composed(x).unwrap_or_else(missing);
-    let (_, gradients) = crate::autograd::vjp(function, inputs, &cotangents)?;
-    Ok(gradients.into_iter().map(Some).collect())
-}
-
-/// The dtype that sums are kept in.
-fn wide(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// One value for each row as a last axis of length 1.
-fn as_column(r: &Array) -> Result<Array> {
-    let mut shape = r.shape().to_vec();
-    shape.push(1);
-    reshape(r, &shape)
-}
-
-fn columns_of(x: &Array) -> usize {
-    x.shape().last().copied().unwrap_or(1)
-}
-
-/// How many blocks the rows are cut into for the weight's gradient, and how many rows a block has.
-/// Only the shape decides, so that the order of the sum never changes.
-fn blocks_of(rows: usize, gpu: bool) -> (usize, usize) {
-    let most = if gpu { 256 } else { 64 };
-    let rows_per_block = rows.div_ceil(most).max(1);
-    (rows.div_ceil(rows_per_block), rows_per_block)
-}
-
-/// Scratch memory for the gradients of the weight that the blocks find.
-fn partials_bytes(x: &Meta, gpu: bool) -> usize {
-    let columns = x.shape().last().copied().unwrap_or(1);
-    let rows = x.size() / columns.max(1);
-    blocks_of(rows, gpu).0.max(1) * columns * wide(x.dtype).size()
-}
-
-/// Checks the first input, `x`, and tells its columns.
-fn expect_rows(op: &dyn Op, inputs: &[&Meta]) -> Result<usize> {
-    expect_float(op, inputs, 0)?;
-    expect_contiguous(op, inputs, 0)?;
-    inputs[0].shape().last().copied().ok_or_else(|| {
-        Error::shape(op.name(), argument_name(op, 0), "one of at least one axis", &[])
-    })
-}
-
-/// Checks the second input, the weight.
-fn expect_weight(op: &dyn Op, inputs: &[&Meta], columns: usize) -> Result<()> {
-    expect_dtype(op, inputs, 1, inputs[0].dtype)?;
-    expect_shape(op, inputs, 1, &[columns])?;
-    expect_contiguous(op, inputs, 1)
-}
-
-/// Checks an input that has the shape and dtype of `x`.
-fn expect_like_x(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
-    expect_dtype(op, inputs, index, inputs[0].dtype)?;
-    expect_shape(op, inputs, index, inputs[0].shape())?;
-    expect_contiguous(op, inputs, index)
-}
-
-/// Checks `r`, which has one value for each row of `x`.
-fn expect_factors(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
-    let shape = inputs[0].shape();
-    expect_dtype(op, inputs, index, wide(inputs[0].dtype))?;
-    expect_shape(op, inputs, index, &shape[..shape.len() - 1])?;
-    expect_contiguous(op, inputs, index)
-}
-
-fn expect_eps(op: &dyn Op, eps: f32) -> Result<()> {
-    if eps.is_finite() && eps >= 0.0 {
-        return Ok(());
-    }
-    Err(Error::argument(op.name(), "eps", "a finite number of at least 0", eps))
-}
-
-/// An output like `x`.
-fn like(op: &dyn Op, x: &Meta) -> Result<Metas> {
-    Ok(Metas::from_elem(Meta::new(op.name(), x.shape(), x.dtype)?, 1))
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::Device;
 use crate::encoder::{Encoder, Workspace};
-use crate::ops::to_device;
+use crate::ops::{astype, multiply, to_device};
 use crate::testing::devices;
 use crate::{grad, vjp};
 
@@ -201,5 +201,69 @@ fn threads_do_not_change_bits() -> Result<()> {
         Ok([dx.to_vec()?, dw.to_vec()?])
     };
     assert_eq!(run(1)?, run(2)?);
+    Ok(())
+}
+
+#[test]
+fn layer_norm_is_that_of_mlx_however_far_from_zero() -> Result<()> {
+    // Taken from MLX, which gives the same for rows 1000 further up.
+    let y = [-1.2472092, -0.2, -1.7820506, -1.2472148, -0.2, -1.7820594];
+    let dx = [1.0614944, -2.122875, 1.0613806, -0.31979644, 0.63958693, -0.31979024];
+    for device in devices() {
+        let [x, w, dy] = example(&device);
+        let b = Array::from_slice_on(&[0.1f32, -0.2, 0.3], &[3], &device)?;
+        let norm = |x: &[Array]| Ok(vec![layer_norm(&x[0], Some(&x[1]), Some(&x[2]), 1e-5)?]);
+        for x in [x.clone(), &x + 1000.0] {
+            let (value, d) = vjp(norm, &[x, w.clone(), b.clone()], &[dy.clone()])?;
+            close(&value[0], &y, 1e-6);
+            close(&d[0], &dx, 2e-6);
+            close(&d[1], &[-1.837106, 0.0, 2.449466], 1e-6);
+            close(&d[2], &[1.5, -1.0, 2.0], 0.0);
+        }
+        let value =
+            layer_norm(&astype(&x, DType::BF16)?, Some(&astype(&w, DType::F16)?), None, 1e-5)?;
+        assert_eq!(value.dtype(), DType::F32);
+        let empty = Array::from_slice_on::<f32>(&[], &[2, 0], &device)?;
+        assert_eq!(layer_norm(&empty, None, None, 1e-5)?.shape(), [2, 0]);
+    }
+    Ok(())
+}
+
+#[test]
+fn rows_of_layer_norm_of_any_length_agree_with_doubles() -> Result<()> {
+    for device in devices() {
+        for columns in [1, 15, 513, 1100] {
+            let shape = [3, columns];
+            let array = |k: usize, shape: &[usize], up: f64| -> Result<Array> {
+                let value = |i: usize| ((i * k + 3) % 17) as f64 / 8.0 - 1.0 + up;
+                let values: Vec<f64> = (0..shape.iter().product()).map(value).collect();
+                Array::from_slice_on(&values, shape, &Device::cpu())
+            };
+            let inputs =
+                [array(5, &shape, 30.0)?, array(7, &shape[1..], 0.0)?, array(11, &shape, 0.0)?];
+            let op = LayerNormBackward::new(1e-5, true, true);
+            let expected = op.composed(&inputs).unwrap()?;
+            let [x, w, dy] = inputs
+                .map(|input| to_device(&astype(&input, DType::F32).unwrap(), &device).unwrap());
+            let (dx, dw, db) = layer_norm_backward(&x, &w, &dy, 1e-5)?;
+            for (gradient, expected) in [dx, dw, db].iter().zip(expected) {
+                let expected = astype(&expected, DType::F32)?.to_vec::<f32>()?;
+                close(gradient, &expected, 1e-4);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_arguments_of_layer_norm_are_errors_that_name_them() -> Result<()> {
+    let [x, w, dy] = example(&Device::cpu());
+    let text = |result: Result<Array>| result.map(|_| ()).unwrap_err().to_string();
+    let ints = Array::ones(&[2, 2], DType::I32)?;
+    assert!(text(layer_norm(&ints, None, None, 1e-5)).contains("x"));
+    assert!(text(layer_norm(&x, Some(&x), None, 1e-5)).contains("weight"));
+    assert!(text(layer_norm(&x, Some(&w), Some(&dy), 1e-5)).contains("bias"));
+    assert!(text(layer_norm(&x, None, None, f32::NAN)).contains("eps"));
+    assert!(layer_norm_backward(&x, &w, &w, 1e-5).is_err());
     Ok(())
 }

@@ -1,0 +1,151 @@
+//! Normalisation over the last axis: `rms_norm` and `layer_norm`, with their backward kernels as
+//! operations of their own. Everything accumulates in `float32`, or in `float64` for `float64`.
+//!
+//! Both norms are one kernel: layer_norm is rms_norm of rows whose mean was taken away.
+
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod layer_norm;
+mod rms_norm;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+pub use layer_norm::*;
+pub use rms_norm::*;
+
+use crate::array::{Array, DType, Meta};
+use crate::error::{Error, Result};
+use crate::op::{
+    Entry, Metas, Op, argument_name, expect_contiguous, expect_dtype, expect_float, expect_shape,
+};
+use crate::ops::{reshape, zeros_like};
+
+/// Which norm a kernel computes, and where its inputs are: `x`, the weight, the bias; in a gradient
+/// `x`, the weight and `dy`.
+#[derive(Clone, Copy, Debug)]
+struct Norm {
+    centred: bool,
+    weighted: bool,
+    biased: bool,
+    eps: f32,
+}
+
+impl Norm {
+    fn weight(self) -> Option<usize> {
+        self.weighted.then_some(1)
+    }
+
+    fn bias(self) -> Option<usize> {
+        self.biased.then_some(1 + self.weighted as usize)
+    }
+
+    fn cotangent(self) -> usize {
+        1 + self.weighted as usize
+    }
+
+    /// How many gradients are sums over the rows.
+    fn sums(self) -> usize {
+        self.weighted as usize + self.biased as usize
+    }
+}
+
+/// Cases of all operations.
+pub(crate) fn entries() -> Vec<Entry> {
+    let mut entries = rms_norm::entries();
+    entries.extend(layer_norm::entries());
+    entries
+}
+
+/// The gradients of an operation through its composition of plain ones.
+fn composed_vjp(
+    op: &dyn Op,
+    inputs: &[Array],
+    outputs: &[Array],
+    cotangents: &[Option<Array>],
+) -> Result<Vec<Option<Array>>> {
+    let cotangents = outputs
+        .iter()
+        .zip(cotangents)
+        .map(|(output, cotangent)| cotangent.clone().map_or_else(|| zeros_like(output), Ok))
+        .collect::<Result<Vec<_>>>()?;
+    let missing = || Err(Error::NotDifferentiable { op: op.name(), reason: "no composition" });
+    let function = |x: &[Array]| op.composed(x).unwrap_or_else(missing);
+    let (_, gradients) = crate::autograd::vjp(function, inputs, &cotangents)?;
+    Ok(gradients.into_iter().map(Some).collect())
+}
+
+/// The dtype that sums are kept in.
+fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// One value for each row as a last axis of length 1.
+fn as_column(r: &Array) -> Result<Array> {
+    let mut shape = r.shape().to_vec();
+    shape.push(1);
+    reshape(r, &shape)
+}
+
+fn columns_of(x: &Array) -> usize {
+    x.shape().last().copied().unwrap_or(1)
+}
+
+/// How many blocks the rows are cut into for the weight's gradient, and how many rows a block has.
+/// Only the shape decides, so that the order of the sum never changes.
+fn blocks_of(rows: usize, gpu: bool) -> (usize, usize) {
+    let most = if gpu { 256 } else { 64 };
+    let rows_per_block = rows.div_ceil(most).max(1);
+    (rows.div_ceil(rows_per_block), rows_per_block)
+}
+
+/// Scratch memory for `sums` gradients of a row's length that the blocks find.
+fn partials_bytes(x: &Meta, sums: usize, gpu: bool) -> usize {
+    let columns = x.shape().last().copied().unwrap_or(1);
+    let rows = x.size() / columns.max(1);
+    sums * blocks_of(rows, gpu).0.max(1) * columns * wide(x.dtype).size()
+}
+
+/// Checks the first input, `x`, and tells its columns.
+fn expect_rows(op: &dyn Op, inputs: &[&Meta]) -> Result<usize> {
+    expect_float(op, inputs, 0)?;
+    expect_contiguous(op, inputs, 0)?;
+    inputs[0].shape().last().copied().ok_or_else(|| {
+        Error::shape(op.name(), argument_name(op, 0), "one of at least one axis", &[])
+    })
+}
+
+/// Checks an input that has one value for each column: a weight or a bias.
+fn expect_row(op: &dyn Op, inputs: &[&Meta], index: usize, columns: usize) -> Result<()> {
+    expect_dtype(op, inputs, index, inputs[0].dtype)?;
+    expect_shape(op, inputs, index, &[columns])?;
+    expect_contiguous(op, inputs, index)
+}
+
+/// Checks an input that has the shape and dtype of `x`.
+fn expect_like_x(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
+    expect_dtype(op, inputs, index, inputs[0].dtype)?;
+    expect_shape(op, inputs, index, inputs[0].shape())?;
+    expect_contiguous(op, inputs, index)
+}
+
+/// Checks `r`, which has one value for each row of `x`.
+fn expect_factors(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
+    let shape = inputs[0].shape();
+    expect_dtype(op, inputs, index, wide(inputs[0].dtype))?;
+    expect_shape(op, inputs, index, &shape[..shape.len() - 1])?;
+    expect_contiguous(op, inputs, index)
+}
+
+fn expect_eps(op: &dyn Op, eps: f32) -> Result<()> {
+    if eps.is_finite() && eps >= 0.0 {
+        return Ok(());
+    }
+    Err(Error::argument(op.name(), "eps", "a finite number of at least 0", eps))
+}
+
+/// An output like `x`.
+fn like(op: &dyn Op, x: &Meta) -> Result<Metas> {
+    Ok(Metas::from_elem(Meta::new(op.name(), x.shape(), x.dtype)?, 1))
+}
