@@ -1,10 +1,11 @@
 //! CPU memory for arrays: 64-byte aligned, always initialised, cached by size, counted and limited.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::sync::{Mutex, MutexGuard, global};
 use crate::device::Memory;
 use crate::error::{Error, Result};
 
@@ -85,11 +86,13 @@ struct Pool {
     cache_limit: u64,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    free: BTreeMap::new(),
-    memory: Memory { active: 0, peak: 0, cached: 0, limit: 0 },
-    cache_limit: u64::MAX,
-});
+global! {
+    static POOL: Mutex<Pool> = Mutex::new(Pool {
+        free: BTreeMap::new(),
+        memory: Memory { active: 0, peak: 0, cached: 0, limit: 0 },
+        cache_limit: u64::MAX,
+    });
+}
 
 fn pool() -> MutexGuard<'static, Pool> {
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);
