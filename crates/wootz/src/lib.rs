@@ -47,8 +47,8 @@ pub mod op;
 pub mod ops;
 pub mod optim;
 pub mod random;
-#[cfg(test)]
-mod testing;
+#[doc(hidden)]
+pub mod testing;
 pub mod tree;
 
 // The derive names this crate from outside and from inside alike.

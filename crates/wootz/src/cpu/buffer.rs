@@ -72,7 +72,7 @@ impl std::fmt::Debug for Line {
 
 /// Small blocks are rounded to whole lines, larger ones to an eighth of their power of two, so
 /// that neighbouring sizes share cached blocks.
-fn size_class(bytes: usize) -> usize {
+pub(crate) fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(64);
     if bytes <= 4096 {
         return bytes.next_multiple_of(64);
