@@ -111,14 +111,14 @@ fn race(device: &Device, rounds: u64) -> Result<()> {
 fn two_threads_get_the_bits_of_one_on_the_cpu() -> Result<()> {
     let _watchdog = watchdog("two threads on the cpu");
     wootz::set_threads(2);
-    race(&Device::cpu(), 60)
+    race(&Device::cpu(), 200)
 }
 
 #[test]
 fn two_threads_get_the_bits_of_one_on_a_gpu() -> Result<()> {
     let _watchdog = watchdog("two threads on a gpu");
     match Device::gpu() {
-        Ok(gpu) => race(&gpu, 8),
+        Ok(gpu) => race(&gpu, 20),
         Err(error) if std::env::var_os("CI").is_none() => {
             eprintln!("SKIPPED: {error}");
             Ok(())
