@@ -90,10 +90,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 type Outcome = (&'static str, Duration, Result<()>);
 
 /// Stages that run beside the others: their tasks of `cargo xtask`.
-const BESIDE: [(&str, &[&str]); 3] = [
+const BESIDE: [(&str, &[&str]); 4] = [
     ("check-apple", &["check-apple", "--planted"]),
     ("check-windows", &["check-windows", "--planted"]),
     ("test vector", &["test", "--vector"]),
+    ("loom", &["loom", "--planted"]),
 ];
 
 /// Runs a task by itself and prints what it said when it has ended.

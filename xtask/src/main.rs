@@ -8,6 +8,7 @@ mod conformance;
 mod docs;
 mod driver;
 mod goldens;
+mod loom;
 mod metal_report;
 mod mutate;
 mod run;
@@ -32,6 +33,8 @@ enum Command {
     CheckApple(targets::Options),
     /// Type-checks everything, tests included, for Windows, on any system
     CheckWindows(targets::Options),
+    /// Runs the thread team and the cache of memory in every order of their threads
+    Loom(loom::Options),
     /// Plants mistakes in a copy and tells which of them the tests notice
     Mutate(mutate::Options),
     /// House rules that the compiler does not know
@@ -54,6 +57,7 @@ fn main() -> std::process::ExitCode {
         Command::Test(options) => test::run(&options),
         Command::CheckApple(options) => targets::run(&targets::APPLE, &options),
         Command::CheckWindows(options) => targets::run(&targets::WINDOWS, &options),
+        Command::Loom(options) => loom::run(&options),
         Command::Mutate(options) => mutate::run(&options),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::update(),

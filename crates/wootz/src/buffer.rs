@@ -24,12 +24,23 @@ pub(crate) enum Buffer {
 impl Buffer {
     /// Memory for `bytes` on `device`, with unspecified contents.
     pub(crate) fn alloc(device: &Device, bytes: usize) -> Result<Arc<Buffer>> {
+        crate::testing::count_allocation();
         #[cfg(feature = "gpu")]
         if let Some(gpu) = device.as_gpu() {
             return Ok(Arc::new(Buffer::Gpu(GpuMemory::new(gpu.alloc(bytes as u64)?))));
         }
         let _ = device;
         Ok(Arc::new(Buffer::Cpu(RwLock::new(CpuMemory::alloc(bytes)?))))
+    }
+
+    /// What memory for `bytes` on `device` really takes.
+    pub(crate) fn taken(device: &Device, bytes: usize) -> usize {
+        #[cfg(feature = "gpu")]
+        if let Some(gpu) = device.as_gpu() {
+            return gpu.taken(bytes as u64) as usize;
+        }
+        let _ = device;
+        crate::cpu::buffer::size_class(bytes)
     }
 
     /// Memory on `device` that holds a copy of `data`.

@@ -160,7 +160,7 @@ impl Encoder {
             }
         }
         let metas: SmallVec<[&Meta; 4]> = inputs.iter().map(|input| input.meta()).collect();
-        let expected = op.infer(&metas)?;
+        let expected = crate::op::infer(op, &metas)?;
         check_outputs(op, inputs.len(), &expected, outputs)?;
         let operand = |(index, array): (usize, &&Array)| Operand::of(op, index, array);
         let inputs = inputs.iter().enumerate().map(operand).collect::<Result<Vec<_>>>()?;
@@ -212,6 +212,11 @@ impl Encoder {
         outputs: &[Operand],
         scratch: Option<&Arc<Buffer>>,
     ) -> Result<()> {
+        for output in outputs {
+            if !inputs.iter().any(|input| Arc::ptr_eq(&input.buffer, &output.buffer)) {
+                crate::testing::count_written(output.meta.bytes());
+            }
+        }
         #[cfg(feature = "gpu")]
         if let (Some(recording), Some(gpu)) = (&mut self.gpu, self.device.as_gpu()) {
             let GpuRecording { recorder, written, sites, parents } = recording;

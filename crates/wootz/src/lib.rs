@@ -47,8 +47,8 @@ pub mod op;
 pub mod ops;
 pub mod optim;
 pub mod random;
-#[cfg(test)]
-mod testing;
+#[doc(hidden)]
+pub mod testing;
 pub mod tree;
 
 // The derive names this crate from outside and from inside alike.
@@ -66,8 +66,8 @@ pub use error::{Error, Result};
 pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
 pub use ops::*;
 pub use tree::{
-    Parameter, Tree, grad_of, tree_flatten, tree_map, tree_unflatten, value_and_grad_aux_of,
-    value_and_grad_of,
+    Parameter, Tree, checkpoint_of, grad_of, jvp_of, tree_flatten, tree_map, tree_unflatten,
+    value_and_grad_aux_of, value_and_grad_of, vmap_of,
 };
 pub use wootz_macros::Tree;
 

@@ -342,6 +342,12 @@ pub const EVERY: &[DType] = &[
     DType::F32,
 ];
 
+/// What an operation says of its outputs; counted.
+pub(crate) fn infer(op: &dyn Op, inputs: &[&Meta]) -> Result<Metas> {
+    crate::testing::count_inference();
+    op.infer(inputs)
+}
+
 /// Checks the number of inputs; the first line of most `infer` functions.
 pub fn expect_inputs(op: &dyn Op, inputs: &[&Meta], count: usize) -> Result<()> {
     if inputs.len() != count {

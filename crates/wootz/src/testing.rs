@@ -1,13 +1,68 @@
-//! What unit tests share.
+//! What tests count and share. Not part of what the crate promises.
 
+use std::cell::Cell;
+
+#[cfg(test)]
 use crate::device::Device;
 
+/// What this thread has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Shape inferences: nodes built and operations of the explicit level checked.
+    pub inferences: u64,
+    /// Pieces of memory asked for, whether new or from a cache.
+    pub allocations: u64,
+    /// Bytes of arrays that operations wrote; an operation in place, in the memory of an input,
+    /// does not count.
+    pub written_bytes: u64,
+}
+
+impl Counters {
+    /// What was done since `earlier`.
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            inferences: self.inferences - earlier.inferences,
+            allocations: self.allocations - earlier.allocations,
+            written_bytes: self.written_bytes - earlier.written_bytes,
+        }
+    }
+}
+
+/// The counters of this thread.
+pub fn counters() -> Counters {
+    Counters {
+        inferences: INFERENCES.get(),
+        allocations: ALLOCATIONS.get(),
+        written_bytes: WRITTEN_BYTES.get(),
+    }
+}
+
+// One cell each: a count costs an addition.
+thread_local! {
+    static INFERENCES: Cell<u64> = const { Cell::new(0) };
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static WRITTEN_BYTES: Cell<u64> = const { Cell::new(0) };
+}
+
+pub(crate) fn count_inference() {
+    INFERENCES.set(INFERENCES.get() + 1);
+}
+
+pub(crate) fn count_allocation() {
+    ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+}
+
+pub(crate) fn count_written(bytes: usize) {
+    WRITTEN_BYTES.set(WRITTEN_BYTES.get() + bytes as u64);
+}
+
 /// The CPU, and the best GPU. A missing GPU is said, and a failure in CI.
+#[cfg(test)]
 pub(crate) fn devices() -> Vec<Device> {
     [Some(Device::cpu()), gpu()].into_iter().flatten().collect()
 }
 
-#[cfg(feature = "gpu")]
+#[cfg(all(test, feature = "gpu"))]
 fn gpu() -> Option<Device> {
     match Device::gpu() {
         Ok(gpu) => Some(gpu),
@@ -19,7 +74,7 @@ fn gpu() -> Option<Device> {
     }
 }
 
-#[cfg(not(feature = "gpu"))]
+#[cfg(all(test, not(feature = "gpu")))]
 fn gpu() -> Option<Device> {
     None
 }

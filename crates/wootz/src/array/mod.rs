@@ -151,8 +151,13 @@ impl Array {
 
     /// A row-major array with the same elements, from the start of its memory on.
     pub(crate) fn dense(&self) -> Result<Array> {
+        self.clone().into_dense()
+    }
+
+    /// As [`dense`](Self::dense), without a second handle to this array.
+    pub(crate) fn into_dense(self) -> Result<Array> {
         let fits = self.is_contiguous() && self.meta().layout.offset == 0;
-        if fits { Ok(self.clone()) } else { crate::ops::copy(self) }
+        if fits { Ok(self) } else { crate::ops::copy(&self) }
     }
 
     /// The operation this array waits for and its inputs; nothing once that is forgotten, which is
@@ -184,7 +189,7 @@ impl Array {
         device: &Device,
     ) -> Result<SmallVec<[Array; 1]>> {
         let metas: SmallVec<[&Meta; 4]> = inputs.iter().map(|input| input.meta()).collect();
-        let outputs = op.infer(&metas)?;
+        let outputs = crate::op::infer(&*op, &metas)?;
         if device.is_gpu() {
             check_gpu_dtypes(op.name(), device, &outputs)?;
         }
@@ -245,7 +250,7 @@ impl Array {
 
     /// The output of an operation without inputs that a transform can recognise as its argument.
     pub(crate) fn traced_source(op: OpRef, device: &Device) -> Result<Array> {
-        let outputs = op.infer(&[])?;
+        let outputs = crate::op::infer(&*op, &[])?;
         Ok(Array::marked(device, outputs, Work { op, inputs: SmallVec::new() }, true))
     }
 

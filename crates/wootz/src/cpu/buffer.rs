@@ -1,10 +1,11 @@
 //! CPU memory for arrays: 64-byte aligned, always initialised, cached by size, counted and limited.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use bytemuck::{Pod, Zeroable};
 
+use super::sync::{Mutex, MutexGuard, global};
 use crate::device::Memory;
 use crate::error::{Error, Result};
 
@@ -71,7 +72,7 @@ impl std::fmt::Debug for Line {
 
 /// Small blocks are rounded to whole lines, larger ones to an eighth of their power of two, so
 /// that neighbouring sizes share cached blocks.
-fn size_class(bytes: usize) -> usize {
+pub(crate) fn size_class(bytes: usize) -> usize {
     let bytes = bytes.max(64);
     if bytes <= 4096 {
         return bytes.next_multiple_of(64);
@@ -85,11 +86,13 @@ struct Pool {
     cache_limit: u64,
 }
 
-static POOL: Mutex<Pool> = Mutex::new(Pool {
-    free: BTreeMap::new(),
-    memory: Memory { active: 0, peak: 0, cached: 0, limit: 0 },
-    cache_limit: u64::MAX,
-});
+global! {
+    static POOL: Mutex<Pool> = Mutex::new(Pool {
+        free: BTreeMap::new(),
+        memory: Memory { active: 0, peak: 0, cached: 0, limit: 0 },
+        cache_limit: u64::MAX,
+    });
+}
 
 fn pool() -> MutexGuard<'static, Pool> {
     let mut pool = POOL.lock().unwrap_or_else(PoisonError::into_inner);

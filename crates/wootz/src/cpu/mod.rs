@@ -7,6 +7,7 @@ pub(crate) mod fused;
 #[allow(unsafe_code)]
 pub(crate) mod gemm;
 pub(crate) mod simd;
+mod sync;
 #[allow(unsafe_code)]
 pub(crate) mod threads;
 pub(crate) mod tile;

@@ -6,12 +6,14 @@
 //! job closed and goes on waiting. So a hand-off never costs the caller a thread's wake-up time.
 
 use std::any::Any;
-use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::sync::{PoisonError, TryLockError};
+use std::time::Duration;
+
+use super::sync::{
+    Arc, AtomicBool, AtomicU64, AtomicUsize, Idle, Mutex, MutexGuard, Ordering, UnsafeCell, fence,
+    global, thread,
+};
 
 /// Sets how many threads CPU kernels use, the calling thread included. Zero counts as one.
 ///
@@ -34,7 +36,7 @@ pub fn set_threads(n: usize) {
 pub fn threads() -> usize {
     match MEMBERS.load(Ordering::Relaxed) {
         0 => {
-            let offered = thread::available_parallelism().map_or(1, |n| n.get());
+            let offered = std::thread::available_parallelism().map_or(1, |n| n.get());
             let offered = offered.min(MOST_MEMBERS);
             // Another thread may have called `set_threads` meanwhile; its number stays.
             match MEMBERS.compare_exchange(0, offered, Ordering::Relaxed, Ordering::Relaxed) {
@@ -56,9 +58,13 @@ pub(crate) fn for_each(tasks: usize, f: impl Fn(usize) + Sync) {
     if members <= 1 {
         return (0..tasks).for_each(f);
     }
-    match TEAM.try_workers() {
+    let panic = match TEAM.try_workers() {
         Some(mut workers) => TEAM.run(&mut workers, members, tasks, &f),
-        None => (0..tasks).for_each(f),
+        None => return (0..tasks).for_each(f),
+    };
+    // Only now, so that the lock on the workers is not poisoned.
+    if let Some(payload) = panic {
+        resume_unwind(payload);
     }
 }
 
@@ -134,21 +140,26 @@ const SPIN_AT_END: Duration = Duration::from_micros(200);
 /// The number of workers inside a job lives in ten bits of the team's state.
 const MOST_MEMBERS: usize = 1 << 10;
 
-/// Zero until it is first asked for or set.
-static MEMBERS: AtomicUsize = AtomicUsize::new(0);
+/// Zero until it is first asked for or set. A setting, on which no order depends.
+static MEMBERS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
-static TEAM: Team = Team {
-    state: Line(AtomicU64::new(0)),
-    next: Line(AtomicUsize::new(0)),
-    job: UnsafeCell::new(Job { task: None, tasks: 0, members: 0 }),
-    panic: Mutex::new(None),
-    workers: Mutex::new(Vec::new()),
-};
+global! {
+    static TEAM: Team = Team {
+        state: Line(AtomicU64::new(0)),
+        next: Line(AtomicUsize::new(0)),
+        job: UnsafeCell::new(Job { task: None, tasks: 0, members: 0 }),
+        panic: Mutex::new(None),
+        workers: Mutex::new(Vec::new()),
+    };
+}
 
 // The state word: workers inside the job, whether the job is open to join, and its number.
 const INSIDE: u64 = (MOST_MEMBERS as u64) - 1;
 const OPEN: u64 = MOST_MEMBERS as u64;
 const NUMBER: u64 = OPEN << 1;
+
+/// What a task panicked with.
+type Panic = Box<dyn Any + Send>;
 
 struct Team {
     state: Line<AtomicU64>,
@@ -157,7 +168,8 @@ struct Team {
     /// Written by the holder of `workers` while the job is closed and nobody is inside; read by
     /// workers that are inside.
     job: UnsafeCell<Job>,
-    panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// The first panic of a task.
+    panic: Mutex<Option<Panic>>,
     /// Locked for the whole of a job: its owner is the caller in charge of the team.
     workers: Mutex<Vec<Worker>>,
 }
@@ -170,11 +182,12 @@ unsafe impl Sync for Team {}
 struct Job {
     task: Option<*const (dyn Fn(usize) + Sync)>,
     tasks: usize,
+    /// The caller among them; none in the job that ends the team.
     members: usize,
 }
 
 struct Worker {
-    thread: Thread,
+    handle: thread::JoinHandle<()>,
     parked: Arc<AtomicBool>,
 }
 
@@ -191,28 +204,20 @@ impl Team {
         }
     }
 
+    /// Runs a job, and tells what one of its tasks panicked with.
     fn run(
         &'static self,
         workers: &mut Vec<Worker>,
         members: usize,
         tasks: usize,
         f: &(dyn Fn(usize) + Sync),
-    ) {
+    ) -> Option<Panic> {
         self.hire(workers, members - 1);
         // SAFETY: only the lifetime changes. Workers use the pointer between joining and leaving,
         // and this function does not return before the job is closed and nobody is inside.
         let task: &'static (dyn Fn(usize) + Sync) = unsafe { std::mem::transmute(f) };
-        // SAFETY: the last job was closed and left by all, and we hold the lock on `workers`.
-        unsafe { *self.job.get() = Job { task: Some(task), tasks, members } };
-        self.next.0.store(0, Ordering::Relaxed);
-        let number = (self.state.0.load(Ordering::Relaxed) & !(NUMBER - 1)).wrapping_add(NUMBER);
-        self.state.0.store(number | OPEN, Ordering::SeqCst);
-        for worker in workers.iter().take(members - 1) {
-            // Pairs with the worker's own store and load: one of the two sees the other's.
-            if worker.parked.load(Ordering::SeqCst) && worker.parked.swap(false, Ordering::SeqCst) {
-                worker.thread.unpark();
-            }
-        }
+        let job = Job { task: Some(task), tasks, members };
+        self.open(job, &workers[..workers.len().min(members - 1)]);
         self.work(task, tasks);
         self.state.0.fetch_and(!OPEN, Ordering::AcqRel);
         let mut idle = Idle::new();
@@ -221,9 +226,23 @@ impl Team {
                 thread::yield_now();
             }
         }
-        let panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(payload) = panic {
-            resume_unwind(payload);
+        self.panic.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Opens a job to be joined, and wakes these workers. The caller owns the lock on `workers`.
+    fn open(&self, job: Job, sleepers: &[Worker]) {
+        // SAFETY: the last job was closed and left by all, and we hold the lock on `workers`.
+        self.job.with_mut(|place| unsafe { *place = job });
+        self.next.0.store(0, Ordering::Relaxed);
+        let number = number_of(self.state.0.load(Ordering::Relaxed)).wrapping_add(NUMBER);
+        self.state.0.store(number | OPEN, Ordering::Release);
+        // Pairs with the fence of a worker about to park: one of the two sees the other's store.
+        fence(Ordering::SeqCst);
+        for worker in sleepers {
+            let parked = &worker.parked;
+            if parked.load(Ordering::Relaxed) && parked.swap(false, Ordering::Relaxed) {
+                worker.handle.thread().unpark();
+            }
         }
     }
 
@@ -249,7 +268,7 @@ impl Team {
             let flag = Arc::clone(&parked);
             let name = format!("wootz-{seat}");
             match thread::Builder::new().name(name).spawn(move || self.serve(seat, &flag)) {
-                Ok(handle) => workers.push(Worker { thread: handle.thread().clone(), parked }),
+                Ok(handle) => workers.push(Worker { handle, parked }),
                 Err(_) => return,
             }
         }
@@ -260,8 +279,8 @@ impl Team {
         let mut seen = 0;
         let mut idle = Idle::new();
         loop {
-            let state = self.state.0.load(Ordering::SeqCst);
-            if state & OPEN != 0 && state & !(NUMBER - 1) != seen {
+            let state = self.state.0.load(Ordering::Relaxed);
+            if is_new(state, seen) {
                 let joined = self.state.0.compare_exchange_weak(
                     state,
                     state + 1,
@@ -271,51 +290,56 @@ impl Team {
                 if joined.is_err() {
                     continue;
                 }
-                seen = state & !(NUMBER - 1);
+                seen = number_of(state);
                 // SAFETY: we are inside the job, so it is not written, and the join ordered this
                 // read after the caller's writes.
-                let job = unsafe { *self.job.get() };
+                let job = self.job.with(|job| unsafe { *job });
                 if let Some(task) = job.task.filter(|_| seat < job.members) {
                     // SAFETY: the caller keeps the closure alive until we leave.
                     self.work(unsafe { &*task }, job.tasks);
                     idle = Idle::new();
                 }
                 self.state.0.fetch_sub(1, Ordering::Release);
+                if job.members == 0 {
+                    return;
+                }
             } else if idle.spun(SPIN) {
-                parked.store(true, Ordering::SeqCst);
-                let state = self.state.0.load(Ordering::SeqCst);
-                if state & OPEN == 0 || state & !(NUMBER - 1) == seen {
-                    while parked.load(Ordering::SeqCst) {
+                // Swapped and not stored, because models know of no order between the stores of
+                // two threads.
+                parked.swap(true, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                if !is_new(self.state.0.load(Ordering::Relaxed), seen) {
+                    while parked.load(Ordering::Relaxed) {
                         thread::park();
                     }
                 }
-                parked.store(false, Ordering::SeqCst);
+                parked.swap(false, Ordering::Relaxed);
                 idle = Idle::new();
             }
         }
     }
 }
 
-/// Counts spins, and reads the clock only now and then because that costs as much as many spins.
-struct Idle {
-    spins: u32,
-    since: Option<Instant>,
+/// The number of the job that a state is about.
+fn number_of(state: u64) -> u64 {
+    state & !(NUMBER - 1)
 }
 
-impl Idle {
-    fn new() -> Self {
-        Idle { spins: 0, since: None }
-    }
+/// Whether the job can be joined by a worker that joined `seen` last.
+fn is_new(state: u64, seen: u64) -> bool {
+    state & OPEN != 0 && number_of(state) != seen
+}
 
-    /// Spins once; true when `limit` has passed.
-    fn spun(&mut self, limit: Duration) -> bool {
-        std::hint::spin_loop();
-        self.spins = self.spins.wrapping_add(1);
-        if !self.spins.is_multiple_of(64) {
-            return false;
-        }
-        self.since.get_or_insert_with(Instant::now).elapsed() >= limit
+/// Ends every worker and waits for them. For models, whose threads must end; the next job hires
+/// new workers.
+#[allow(dead_code, reason = "models use it, in a crate of their own")]
+pub(crate) fn dismiss() {
+    let Some(mut workers) = TEAM.try_workers() else { return };
+    TEAM.open(Job { task: None, tasks: 0, members: 0 }, &workers);
+    for worker in workers.drain(..) {
+        let _ended = worker.handle.join();
     }
+    TEAM.state.0.fetch_and(!OPEN, Ordering::AcqRel);
 }
 
 #[cfg(test)]

@@ -49,7 +49,8 @@ pub struct PlanSummary {
     pub nodes: usize,
     /// Kernels that they became.
     pub kernels: usize,
-    /// Bytes that a run takes beside the arguments.
+    /// Bytes that the first run takes beside the arguments, at their peak; later ones take the
+    /// same memory.
     pub bytes: usize,
 }
 
@@ -107,8 +108,36 @@ where
         }
         let plan = self.plan_for(arguments)?;
         let rows = arguments.iter().map(Array::dense).collect::<Result<Vec<_>>>()?;
-        super::eval(&rows)?;
-        let results = plan.replay(&rows)?;
+        self.replay(&plan, &rows, false)
+    }
+
+    /// As [`call`](Self::call), for arguments that the caller gives away: a result that is computed
+    /// in place takes the memory of its argument if nobody else holds that. A step of a loop so
+    /// writes only what is new into a cache of any size, or a new value over a parameter.
+    ///
+    /// ```
+    /// use wootz::{Array, DType, compile, slice_update_dynamic};
+    /// let append = compile(|x: &[Array]| Ok(vec![slice_update_dynamic(&x[0], &x[1], &x[2], &[0])?]));
+    /// let mut cache = Array::zeros(&[4], DType::F32)?;
+    /// for i in 0..3 {
+    ///     let (value, place) = (Array::new([i as f32 + 0.5])?, Array::new([i])?);
+    ///     cache = append.call_owned(vec![cache, value, place])?.remove(0);
+    /// }
+    /// assert_eq!(cache.to_vec::<f32>()?, [0.5, 1.5, 2.5, 0.0]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn call_owned(&self, arguments: Vec<Array>) -> Result<Vec<Array>> {
+        if is_recording() || arguments.iter().any(|argument| argument.node.traced) {
+            return (self.function)(&arguments);
+        }
+        let plan = self.plan_for(&arguments)?;
+        let rows = arguments.into_iter().map(Array::into_dense).collect::<Result<Vec<_>>>()?;
+        self.replay(&plan, &rows, true)
+    }
+
+    fn replay(&self, plan: &Plan, rows: &[Array], owned: bool) -> Result<Vec<Array>> {
+        super::eval(rows)?;
+        let results = plan.replay(rows, owned)?;
         self.cache().stats.replays += 1;
         Ok(results)
     }

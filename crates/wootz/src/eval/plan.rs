@@ -50,11 +50,18 @@ pub(crate) struct Plan {
     steps: Vec<Step>,
     outputs: Vec<Use>,
     constants: Vec<Arc<Buffer>>,
-    /// Bytes of each slot, and of each result.
+    /// Bytes of each slot.
     slots: Vec<usize>,
-    results: Vec<usize>,
+    results: Vec<Outcome>,
     nodes: usize,
     memory: Mutex<Option<Memory>>,
+}
+
+/// Memory of a result.
+struct Outcome {
+    bytes: usize,
+    /// The argument in whose memory it can be computed, if the caller gives that away.
+    donor: Option<usize>,
 }
 
 /// What a plan's steps run on; made when it is first replayed.
@@ -108,19 +115,23 @@ impl Plan {
         self.steps.len()
     }
 
-    /// Bytes that a replay takes beside arguments and constants.
+    /// Bytes that the first replay takes beside arguments and constants.
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.iter().chain(&self.results).sum()
+        let results = self.results.iter().map(|result| &result.bytes);
+        // One of nothing; see `Memory`.
+        let all = self.slots.iter().chain(results).chain([&0]);
+        all.map(|&bytes| Buffer::taken(&self.device, bytes)).sum()
     }
 
     /// Computes the results for arguments that are evaluated, row-major and of the plan's signature.
-    pub(crate) fn replay(&self, arguments: &[Array]) -> Result<Vec<Array>> {
+    /// If they are `owned`, what nobody else holds may become memory of results.
+    pub(crate) fn replay(&self, arguments: &[Array], owned: bool) -> Result<Vec<Array>> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.is_none() {
             *memory = Some(self.lay_out()?);
         }
         let Some(memory) = memory.as_mut() else { return Ok(Vec::new()) };
-        let results = memory.next_results(&self.device, &self.results)?;
+        let results = memory.next_results(self, if owned { arguments } else { &[] })?;
         let given = |place: Place| match place {
             Place::Argument(index) => arguments[index].buffer(),
             Place::Result(index) => results.get(index),
@@ -173,20 +184,28 @@ impl Plan {
 }
 
 impl Memory {
-    /// Memory for each result that nobody holds.
-    fn next_results(&mut self, device: &Device, bytes: &[usize]) -> Result<Vec<Arc<Buffer>>> {
-        let next = |(kept, &bytes): (&mut Vec<Arc<Buffer>>, &usize)| {
+    /// Memory for each result that nobody holds: that of an argument which is given away, or of
+    /// earlier results.
+    fn next_results(&mut self, plan: &Plan, given: &[Array]) -> Result<Vec<Arc<Buffer>>> {
+        let next = |(kept, result): (&mut Vec<Arc<Buffer>>, &Outcome)| {
+            if let Some(donor) = result.donor.and_then(|donor| given.get(donor)) {
+                // Not kept here: the next call gives it away again.
+                return match unshared(donor, kept) {
+                    Some(buffer) => Ok(buffer),
+                    None => Buffer::alloc(&plan.device, result.bytes),
+                };
+            }
             if let Some(free) = kept.iter().find(|buffer| Arc::strong_count(buffer) == 1) {
                 return Ok(free.clone());
             }
-            let buffer = Buffer::alloc(device, bytes)?;
+            let buffer = Buffer::alloc(&plan.device, result.bytes)?;
             if kept.len() == KEPT_RESULTS {
                 kept.remove(0);
             }
             kept.push(buffer.clone());
             Ok(buffer)
         };
-        self.results.iter_mut().zip(bytes).map(next).collect()
+        self.results.iter_mut().zip(&plan.results).map(next).collect()
     }
 
     fn run<'b>(
@@ -220,6 +239,21 @@ impl Memory {
         encoder.submit()?;
         Ok(())
     }
+}
+
+/// The memory of an argument that nobody else holds, except a plan for the result that it was.
+fn unshared(argument: &Array, kept: &mut Vec<Arc<Buffer>>) -> Option<Arc<Buffer>> {
+    let buffer = argument.buffer()?;
+    let known = kept.iter().position(|other| Arc::ptr_eq(other, buffer));
+    let holders = 1 + usize::from(known.is_some());
+    if Arc::strong_count(&argument.node) > 1
+        || Arc::strong_count(buffer) > holders
+        || buffer.is_read_only()
+    {
+        return None;
+    }
+    known.map(|position| kept.remove(position));
+    Some(buffer.clone())
 }
 
 impl ReadyStep {
@@ -357,38 +391,76 @@ impl Planner<'_> {
         Ok(self.storage(Some(Place::Constant(constant)), 0))
     }
 
+    /// Gives memory to results, and to what they are computed from in place.
+    fn place_results(&mut self, wanted: &[usize]) -> Vec<Outcome> {
+        let mut results = Vec::new();
+        let mut ends = Vec::new();
+        for &storage in wanted {
+            if self.storages[storage].place.is_none() {
+                self.storages[storage].place = Some(Place::Result(results.len()));
+                results.push(Outcome { bytes: self.storages[storage].bytes, donor: None });
+                ends.push(storage);
+            }
+        }
+        // The step that writes a storage, and which of its outputs that is.
+        let mut writers = HashMap::new();
+        for (number, step) in self.steps.iter().enumerate() {
+            for (output, &(storage, _)) in step.outputs.iter().enumerate() {
+                writers.insert(storage, (number, output));
+            }
+        }
+        let mut given: SmallVec<[usize; 8]> = SmallVec::new();
+        for (result, end) in ends.into_iter().enumerate() {
+            let mut storage = end;
+            while let Some(&(number, output)) = writers.get(&storage) {
+                let found =
+                    donors(&self.storages, number, &self.steps[number], output).find_map(|input| {
+                        match self.storages[input].place {
+                            None => Some((input, None)),
+                            Some(Place::Argument(index))
+                                if !wanted.contains(&input) && !given.contains(&index) =>
+                            {
+                                Some((input, Some(index)))
+                            }
+                            _ => None,
+                        }
+                    });
+                match found {
+                    Some((input, None)) => {
+                        self.storages[input].place = Some(Place::Result(result));
+                        storage = input;
+                    }
+                    Some((_, Some(index))) => {
+                        given.push(index);
+                        results[result].donor = Some(index);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+        }
+        results
+    }
+
     /// Decides where everything lies.
     fn finish(mut self, outputs: &[Array]) -> Result<Plan> {
         let wanted =
             outputs.iter().map(|output| self.input(output)).collect::<Result<Vec<usize>>>()?;
-        let mut results = Vec::new();
-        for &storage in &wanted {
-            if self.storages[storage].place.is_none() {
-                self.storages[storage].place = Some(Place::Result(results.len()));
-                results.push(self.storages[storage].bytes);
-            }
-        }
+        let results = self.place_results(&wanted);
         let mut slots = Slots::default();
         let mut steps = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.into_iter().enumerate() {
             let mut given_away = None;
-            for (output, (storage, meta)) in step.outputs.iter().enumerate() {
+            for (output, (storage, _)) in step.outputs.iter().enumerate() {
                 if self.storages[*storage].place.is_some() {
                     continue;
                 }
                 // The memory of an input that is not needed any more, where the operation can.
-                let donated = step.op.may_alias().iter().find_map(|&(i, o)| {
-                    let (input, input_meta) = step.inputs.get(i)?;
-                    let alone = step.inputs.iter().filter(|(other, _)| other == input).count() == 1;
-                    let fits = o == output && given_away.is_none() && input_meta == meta && alone;
-                    let Storage { place, last_use, .. } = self.storages[*input];
-                    match place {
-                        Some(Place::Slot(slot)) if fits && last_use == number => {
-                            Some((*input, slot))
-                        }
-                        _ => None,
-                    }
-                });
+                let slot_of = |input: usize| match self.storages[input].place {
+                    Some(Place::Slot(slot)) if given_away.is_none() => Some((input, slot)),
+                    _ => None,
+                };
+                let donated = donors(&self.storages, number, &step, output).find_map(slot_of);
                 let slot = match donated {
                     Some((input, slot)) => {
                         given_away = Some(input);
@@ -439,6 +511,21 @@ impl Planner<'_> {
             memory: Mutex::new(None),
         })
     }
+}
+
+/// Inputs of a step whose memory one of its outputs may have: they are not read after it.
+fn donors<'a>(
+    storages: &'a [Storage],
+    number: usize,
+    step: &'a LooseStep,
+    output: usize,
+) -> impl Iterator<Item = usize> + 'a {
+    step.op.may_alias().iter().filter_map(move |&(i, o)| {
+        let (input, meta) = step.inputs.get(i)?;
+        let alone = step.inputs.iter().filter(|(other, _)| other == input).count() == 1;
+        let fits = o == output && *meta == step.outputs[output].1 && alone;
+        (fits && storages[*input].last_use == number).then_some(*input)
+    })
 }
 
 /// Slots as they are handed out: a free one that is large enough, or one that is made larger.

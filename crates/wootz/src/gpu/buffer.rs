@@ -126,22 +126,27 @@ impl Gpu {
     pub fn alloc(self: &Arc<Self>, bytes: u64) -> Result<GpuBuffer> {
         self.check()?;
         let limit = self.max_binding_bytes();
-        let size = match bytes.max(1).checked_next_multiple_of(GRANULE) {
-            // A limit that is no multiple of the granule can still be used up to its end.
-            Some(size) if size <= limit => size,
-            _ if bytes <= limit => limit,
-            _ => {
-                let (argument, got) = ("bytes of one buffer".into(), bytes.to_string());
-                return Err(Error::SizeOverflow { op: "alloc", argument, got, limit });
-            }
-        };
-        let class = size_class(size).min(limit);
-        let block = self.block(class)?;
+        if bytes > limit {
+            let (argument, got) = ("bytes of one buffer".into(), bytes.to_string());
+            return Err(Error::SizeOverflow { op: "alloc", argument, got, limit });
+        }
+        let size = self.padded(bytes);
+        let block = self.block(self.taken(bytes))?;
         let buffer = self.buffer(block, size, bytes);
         if self.simulated.is_some() {
             super::simulated::poison(self, &buffer)?;
         }
         Ok(buffer)
+    }
+
+    /// The bytes that a buffer of so many takes.
+    pub(crate) fn taken(&self, bytes: u64) -> u64 {
+        size_class(self.padded(bytes)).min(self.max_binding_bytes())
+    }
+
+    /// A limit that is no multiple of the granule can still be used up to its end.
+    fn padded(&self, bytes: u64) -> u64 {
+        bytes.max(1).next_multiple_of(GRANULE).min(self.max_binding_bytes())
     }
 
     /// A buffer of so many bytes that are a mapped file's, made by `make` within the limit; nothing

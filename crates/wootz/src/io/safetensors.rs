@@ -1,11 +1,13 @@
 //! The safetensors format: named arrays in one file.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors};
 
 use crate::array::{Array, DType};
 use crate::device::Device;
@@ -38,7 +40,8 @@ pub fn load_safetensors(file: &Path) -> Result<BTreeMap<String, Array>> {
     tensors.iter().map(array).collect()
 }
 
-/// Writes arrays to a safetensors file under their names.
+/// Writes arrays to a safetensors file under their names. The data begins at a multiple of 64 bytes,
+/// with the arrays of the widest elements first, so that every array is aligned for its own.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -48,11 +51,63 @@ pub fn load_safetensors(file: &Path) -> Result<BTreeMap<String, Array>> {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn save_safetensors(file: &Path, arrays: &BTreeMap<String, Array>) -> Result<()> {
-    let tensors = arrays.iter().map(|(name, array)| Ok((name, Tensor::read(array)?)));
-    let tensors = tensors.collect::<Result<Vec<_>>>()?;
-    let metadata = HashMap::from([("format".to_string(), "mlx".to_string())]);
-    safetensors::serialize_to_file(tensors, Some(metadata), file)
-        .map_err(|error| in_file(file, error))
+    // What fails, fails before there is a file.
+    crate::eval(arrays.values())?;
+    let mut sorted: Vec<(&String, &Array)> = arrays.iter().collect();
+    sorted.sort_by_key(|(_, array)| Reverse(array.dtype().size()));
+    let header = header(&sorted)?;
+    let write = |bytes: &[u8], to: &mut BufWriter<File>| {
+        to.write_all(bytes).map_err(|error| io_error(file, error))
+    };
+    let mut to = BufWriter::new(File::create(file).map_err(|error| io_error(file, error))?);
+    write(&(header.len() as u64).to_le_bytes(), &mut to)?;
+    write(header.as_bytes(), &mut to)?;
+    for (_, array) in sorted {
+        write(&array.to_bytes()?, &mut to)?;
+    }
+    to.flush().map_err(|error| io_error(file, error))
+}
+
+/// Names, dtypes, shapes and places, padded so that the data behind it is aligned.
+fn header(arrays: &[(&String, &Array)]) -> Result<String> {
+    const METADATA: &str = "__metadata__";
+    let mut header = format!(r#"{{"{METADATA}":{{"format":"mlx"}}"#);
+    let mut start = 0;
+    for (name, array) in arrays {
+        if *name == METADATA {
+            let expected = "names that the format does not use itself";
+            return Err(Error::argument("save_safetensors", "arrays", expected, name));
+        }
+        let Some((_, dtype)) = DTYPES.iter().find(|(ours, _)| *ours == array.dtype()) else {
+            let expected = "a dtype of the format";
+            return Err(Error::dtype("save_safetensors", "arrays", expected, array.dtype()));
+        };
+        let (shape, stop) = (array.shape(), start + array.nbytes());
+        header += &format!(
+            r#",{}:{{"dtype":"{dtype}","shape":{shape:?},"data_offsets":[{start},{stop}]}}"#,
+            quoted(name)
+        );
+        start = stop;
+    }
+    header.push('}');
+    // The header's length takes 8 bytes before it; spaces behind it belong to the format.
+    let padded = (8 + header.len()).next_multiple_of(64) - 8;
+    header.push_str(&" ".repeat(padded - header.len()));
+    Ok(header)
+}
+
+/// A string of JSON.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\0'..='\x1f' => quoted += &format!("\\u{:04x}", character as u32),
+            _ => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 const DTYPES: [(DType, Dtype); 13] = [
@@ -70,41 +125,6 @@ const DTYPES: [(DType, Dtype); 13] = [
     (DType::F32, Dtype::F32),
     (DType::F64, Dtype::F64),
 ];
-
-/// An array's elements on the host, as the format wants them.
-struct Tensor {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
-impl Tensor {
-    fn read(array: &Array) -> Result<Tensor> {
-        let Some((_, dtype)) = DTYPES.iter().find(|(ours, _)| *ours == array.dtype()) else {
-            let expected = "a dtype of the format";
-            return Err(Error::dtype("save_safetensors", "arrays", expected, array.dtype()));
-        };
-        Ok(Tensor { dtype: *dtype, shape: array.shape().to_vec(), bytes: array.to_bytes()? })
-    }
-}
-
-impl View for Tensor {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
-}
 
 fn in_file(file: &Path, error: SafeTensorError) -> Error {
     match error {

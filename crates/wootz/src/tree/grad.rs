@@ -105,7 +105,7 @@ where
 }
 
 /// The tree with other arrays in the places that are trained, in their order.
-fn with_trained<T: Tree + Clone>(tree: &T, arrays: &[Array]) -> Result<T> {
+pub(super) fn with_trained<T: Tree + Clone>(tree: &T, arrays: &[Array]) -> Result<T> {
     let (mut tree, mut arrays) = (tree.clone(), arrays.iter());
     tree.visit_mut(&mut Path::default(), &mut |_, mut slot: Slot<'_>| {
         if slot.leaf().is_some_and(|leaf| leaf.is_trainable())
@@ -119,7 +119,7 @@ fn with_trained<T: Tree + Clone>(tree: &T, arrays: &[Array]) -> Result<T> {
 }
 
 /// The values of all state, in order.
-fn states<T: Tree>(tree: &T) -> Vec<Array> {
+pub(super) fn states<T: Tree>(tree: &T) -> Vec<Array> {
     let mut states = Vec::new();
     tree.visit(&mut Path::default(), &mut |_, leaf| {
         if let Leaf::State(state) = leaf {
@@ -129,7 +129,7 @@ fn states<T: Tree>(tree: &T) -> Vec<Array> {
     states
 }
 
-fn store_states<T: Tree>(tree: &T, states: Vec<Array>) {
+pub(super) fn store_states<T: Tree>(tree: &T, states: Vec<Array>) {
     let mut states = states.into_iter();
     tree.visit(&mut Path::default(), &mut |_, leaf| {
         if let Leaf::State(state) = leaf

@@ -27,6 +27,7 @@ mod functions;
 mod grad;
 mod impls;
 mod leaf;
+mod transforms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -36,6 +37,7 @@ use std::path::Path as FilePath;
 pub use functions::{tree_flatten, tree_map, tree_unflatten};
 pub use grad::{grad_of, value_and_grad_aux_of, value_and_grad_of};
 pub use leaf::{Mode, Parameter, State};
+pub use transforms::{checkpoint_of, jvp_of, vmap_of};
 
 use crate::array::Array;
 use crate::error::{Error, Result};

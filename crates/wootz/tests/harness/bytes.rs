@@ -166,7 +166,7 @@ fn wide_copies_are_noticed() {
     let Some(devices) = super::gpu::devices() else { return };
     let failures = |call: Call| {
         let case = wootz::op::Case::new("", &[&[64, 64]], call);
-        let subject = Subject { op: "test", case, reference: None, any_size: false };
+        let subject = Subject { op: "test", case, reference: None, any_size: false, first: true };
         check(&subject, &devices.plain).failures.len()
     };
     assert_eq!(failures(|x| Ok(vec![wootz::softmax(&x[0], -1)?])), 0);

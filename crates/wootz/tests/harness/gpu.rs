@@ -7,6 +7,7 @@ use super::cpu::compare_all;
 use super::data::Host;
 use super::layouts::{Layout, constant_along_broadcast};
 use super::tolerance::{Against, compare_specials};
+use super::transforms;
 use super::{
     Log, SIZES, SPECIALS, Subject, draw, draw_sized, fails_with, follows_dtype, gradients, guarded,
     magnitudes, place, run, same_bits, with_bad_index, with_specials,
@@ -88,6 +89,10 @@ pub(crate) fn check(subject: &Subject, devices: &Devices) -> (Log, Option<Work>)
             compare_all(&got, &want, scales.as_deref(), case.tolerance, Against::Device, dtype)
         });
         log.check(&format!("{dtype} on gpu, {size} elements"), outcome);
+    }
+    // Rules for batches do not know devices; one case shows that what they build runs there.
+    if subject.first {
+        transforms::check_vmap_on_gpu(subject, &devices.plain, &mut log);
     }
     (log, work)
 }

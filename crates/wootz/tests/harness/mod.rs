@@ -37,6 +37,8 @@ pub(crate) struct Subject {
     pub(crate) reference: Option<reference::Function>,
     /// Whether its inputs can be given other lengths: the first case of an elementwise operation.
     pub(crate) any_size: bool,
+    /// Whether it is the first case of its operation, which is enough for some checks.
+    pub(crate) first: bool,
 }
 
 /// Every case of every operation, and those the harness adds.
@@ -46,11 +48,12 @@ pub(crate) fn subjects(entries: Vec<Entry>) -> Vec<Subject> {
         for (number, case) in cases.into_iter().enumerate() {
             let reference = reference::elementwise(name);
             let any_size = number == 0 && reference.is_some();
-            subjects.push(Subject { op: name, case, reference, any_size });
+            subjects.push(Subject { op: name, case, reference, any_size, first: number == 0 });
         }
     }
     for reference::Known { op, case, function } in reference::cases() {
-        subjects.push(Subject { op, case, reference: Some(function), any_size: false });
+        let (reference, any_size, first) = (Some(function), false, false);
+        subjects.push(Subject { op, case, reference, any_size, first });
     }
     subjects
 }

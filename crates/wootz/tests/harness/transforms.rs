@@ -46,7 +46,7 @@ const SIZE: usize = 3;
 /// A case for a batch against one element after the other: along the first and the last axis, and
 /// with each argument alone a batch.
 pub(crate) fn check_vmap(subject: &Subject, log: &mut Log) {
-    let (op, case) = (subject.op, &subject.case);
+    let case = &subject.case;
     let arguments = case.inputs.len();
     if arguments == 0 {
         log.note(Transform::Vmap, "—");
@@ -54,13 +54,7 @@ pub(crate) fn check_vmap(subject: &Subject, log: &mut Log) {
     }
     let float = case.dtypes.iter().any(|dtype| dtype.is_float()) && super::follows_dtype(case);
     let dtype = if float { DType::F64 } else { case.dtypes[0] };
-    let apart = case.tolerance == wootz::op::Tolerance::Exact;
-    let drawn: Vec<Vec<Host>> = (0..SIZE)
-        .map(|element| {
-            let mut random = Random::new(&format!("vmap/{op}/{}/{element}", case.label));
-            case.inputs.iter().map(|input| random.draw(input, dtype, apart)).collect()
-        })
-        .collect();
+    let drawn = draw_batch(subject, dtype);
     let mut patterns = vec![vec![Some(0); arguments], vec![Some(-1); arguments]];
     if arguments > 1 {
         for alone in 0..arguments {
@@ -69,7 +63,7 @@ pub(crate) fn check_vmap(subject: &Subject, log: &mut Log) {
         }
     }
     for axes in patterns {
-        let outcome = batch(case, &drawn, &axes, dtype);
+        let outcome = batch(case, &drawn, &axes, dtype, &Device::cpu());
         log.check(&format!("{dtype} for a batch along {axes:?}"), outcome);
     }
     if float && case.gradient == Gradient::Checked && drawn[0].iter().any(is_variable) {
@@ -79,14 +73,41 @@ pub(crate) fn check_vmap(subject: &Subject, log: &mut Log) {
     log.note(Transform::Vmap, "yes");
 }
 
+/// A case for a batch on a GPU, along the first axis, against its elements on the CPU.
+#[cfg(feature = "gpu")]
+pub(crate) fn check_vmap_on_gpu(subject: &Subject, device: &Device, log: &mut Log) {
+    let case = &subject.case;
+    let dtypes = || case.dtypes.iter().copied().filter(|&dtype| dtype != DType::F64);
+    let Some(dtype) = dtypes().find(|&dtype| dtype == DType::F32).or_else(|| dtypes().next())
+    else {
+        return;
+    };
+    if !case.inputs.is_empty() {
+        let axes = vec![Some(0); case.inputs.len()];
+        let outcome = batch(case, &draw_batch(subject, dtype), &axes, dtype, device);
+        log.check(&format!("{dtype} on gpu for a batch"), outcome);
+    }
+}
+
+/// The arguments of a case for each element of a batch.
+fn draw_batch(subject: &Subject, dtype: DType) -> Vec<Vec<Host>> {
+    let (op, case) = (subject.op, &subject.case);
+    let apart = case.tolerance == wootz::op::Tolerance::Exact;
+    (0..SIZE)
+        .map(|element| {
+            let mut random = Random::new(&format!("vmap/{op}/{}/{element}", case.label));
+            case.inputs.iter().map(|input| random.draw(input, dtype, apart)).collect()
+        })
+        .collect()
+}
+
 /// The arguments of a batch: those with an axis from all draws, the others from the first.
-fn stacked(drawn: &[Vec<Host>], axes: &[Option<i64>]) -> Result<Vec<Array>> {
-    let cpu = Device::cpu();
+fn stacked(drawn: &[Vec<Host>], axes: &[Option<i64>], device: &Device) -> Result<Vec<Array>> {
     (axes.iter().enumerate())
         .map(|(i, axis)| match axis {
-            None => drawn[0][i].array(&cpu),
+            None => drawn[0][i].array(device),
             Some(axis) => {
-                let each = drawn.iter().map(|hosts| hosts[i].array(&cpu));
+                let each = drawn.iter().map(|hosts| hosts[i].array(device));
                 stack(&each.collect::<Result<Vec<_>>>()?, *axis)
             }
         })
@@ -98,10 +119,13 @@ fn batch(
     drawn: &[Vec<Host>],
     axes: &[Option<i64>],
     dtype: DType,
+    device: &Device,
 ) -> Result<(), String> {
     let out_axis = if axes.contains(&Some(-1)) { -1 } else { 0 };
     let got: Vec<Host> = guarded(|| {
-        let outputs = vmap(|x| (case.call.0)(x), axes, out_axis)(&stacked(drawn, axes)?)?;
+        let mapped = vmap(|x| (case.call.0)(x), axes, out_axis);
+        let inputs = stacked(drawn, axes, device)?;
+        let outputs = wootz::with_device(device, || mapped(&inputs))?;
         outputs.iter().map(|output| Host::read(&output.moveaxis(out_axis, 0)?)).collect()
     })?;
     let want = (drawn.iter())
@@ -139,7 +163,8 @@ fn batch_of_gradients(subject: &Subject, drawn: &[Vec<Host>]) -> Result<(), Stri
         Ok(vjp(function(case, inputs, &variable), &values, cotangents)?.1)
     };
     let got: Vec<Host> = guarded(|| {
-        let outputs = vmap(gradient, 0, 0)(&stacked(&all, &vec![Some(0); all[0].len()])?)?;
+        let axes = vec![Some(0); all[0].len()];
+        let outputs = vmap(gradient, 0, 0)(&stacked(&all, &axes, &cpu)?)?;
         outputs.iter().map(Host::read).collect()
     })?;
     compare_elements(case, &got, &want, DType::F64)

@@ -55,7 +55,11 @@ fn every_dtype_and_a_view_survive_a_file() -> Result<()> {
     }
     arrays.insert("empty".into(), Array::zeros(&[0, 3], DType::F32)?);
     arrays.insert("scalar".into(), Array::scalar(7, DType::U64)?);
+    arrays.insert("\"quoted\\\n\u{1}é".into(), Array::scalar(1, DType::I8)?);
     io::save_safetensors(&file.0, &arrays)?;
+    let bytes = std::fs::read(&file.0).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert_eq!((8 + header) % 64, 0, "the data is aligned");
     let loaded = io::load_safetensors(&file.0)?;
     assert_eq!(loaded.len(), arrays.len());
     for (name, array) in &arrays {

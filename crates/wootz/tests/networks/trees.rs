@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use wootz::nn::{BatchNorm, Dropout, Linear, Module, Sequential, relu};
 use wootz::tree::State;
 use wootz::{
-    Array, DType, Error, Parameter, Result, Tree, grad_of, tree_flatten, tree_map, tree_unflatten,
-    value_and_grad_of,
+    Array, DType, Error, Parameter, Result, Tree, checkpoint_of, grad_of, jvp_of, tree_flatten,
+    tree_map, tree_unflatten, value_and_grad_of, vmap_of,
 };
 
 #[derive(Clone, Tree)]
@@ -209,6 +209,51 @@ fn state_changed_inside_a_gradient_is_kept() -> Result<()> {
     assert_eq!(mean(&gradients)?, Some(0.0));
     assert!(!model.parameters()["running_var"].is_evaluated());
     wootz::eval(model.parameters().values())
+}
+
+#[test]
+fn forward_mode_of_structures_leaves_alone_what_is_frozen() -> Result<()> {
+    let mut layer = Linear::new(3, 2, true)?;
+    let along = tree_map(&layer, |_, x| wootz::ones_like(x))?;
+    let x = Array::new([[1.0f32, 2.0, 3.0]])?;
+    let forward = |layer: &Linear| Ok(vec![layer.forward(&x)?]);
+    let (value, change) = jvp_of(forward, &layer, &along)?;
+    assert_eq!(value[0].to_bytes()?, layer.forward(&x)?.to_bytes()?);
+    assert_eq!(change[0].to_vec::<f32>()?, [7.0, 7.0]);
+    layer.freeze_keys(&["weight"])?;
+    assert_eq!(jvp_of(forward, &layer, &along)?.1[0].to_vec::<f32>()?, [1.0, 1.0]);
+    Ok(())
+}
+
+#[test]
+fn a_batch_of_structures_is_one_with_batches() -> Result<()> {
+    let layers = [Linear::new(3, 2, true)?, Linear::new(3, 2, true)?];
+    let x = Array::new([[1.0f32, 2.0, 3.0]])?;
+    let others = layers[1].parameters();
+    let all = tree_map(&layers[0], |name, x| wootz::stack(&[x, &others[name]], 0))?;
+    let got = vmap_of(|layer: &Linear| layer.forward(&x), 0, 0)(&all)?;
+    for (index, layer) in layers.iter().enumerate() {
+        let (got, want) = (got.index(index as i64)?, layer.forward(&x)?);
+        assert!(wootz::allclose(got, want, 1e-5, 1e-6, false)?.item::<bool>()?);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_of_a_structure_stores_its_state_once() -> Result<()> {
+    let (model, plain) = (BatchNorm::new(1)?, BatchNorm::new(1)?);
+    let x = Array::new([[1.0f32], [3.0]])?;
+    let layer = checkpoint_of(|(m, x): &(BatchNorm, Array)| m.forward(x)?.sin());
+    let loss = |input: &(BatchNorm, Array)| layer(input)?.square()?.sum(());
+    let input = (model, x.clone());
+    let gradients = grad_of(loss)(&input)?;
+    let expected = grad_of(|i: &(BatchNorm, Array)| i.0.forward(&i.1)?.sin()?.square()?.sum(()))(
+        &(plain.clone(), x),
+    )?;
+    assert_eq!(gradients.1.to_bytes()?, expected.1.to_bytes()?);
+    let mean = |m: &BatchNorm| m.running_mean.as_ref().map(|s| s.get().item::<f32>()).transpose();
+    assert_eq!(mean(&input.0)?, Some(0.2));
+    Ok(())
 }
 
 #[test]
