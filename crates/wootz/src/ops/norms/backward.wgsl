@@ -38,8 +38,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         let r = known.y;
         var level = 0.0;
         if (CENTRED) {
-            products.x -= (mean - shift) * products.y;
             level = products.y / f32(p.columns);
+            // An infinite gradient is in the products already, with its sign.
+            if ((bitcast<u32>(products.y) & 0x7f800000u) != 0x7f800000u) {
+                products.x -= (mean - shift) * products.y;
+            }
         }
         let slope = products.x * r * r / f32(p.columns);
         for (var column = lid; column < p.columns; column += WIDTH) {

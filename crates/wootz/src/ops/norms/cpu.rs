@@ -493,8 +493,11 @@ impl<W: Float, const CENTRED: bool> Sums<W, CENTRED> {
         let (mut products, mut level) = (self.products.sum(), W::ZERO);
         if CENTRED {
             let gradients = self.gradients.sum();
-            products = products - (mean - self.moments.shift) * gradients;
             level = gradients / count;
+            // An infinite gradient is in the products already, with its sign.
+            if gradients - gradients == W::ZERO {
+                products = products - (mean - self.moments.shift) * gradients;
+            }
         }
         Slopes { mean, r, slope: products * r * r / count, level }
     }

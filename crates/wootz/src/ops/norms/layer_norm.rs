@@ -211,7 +211,9 @@ impl Op for LayerNorm {
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
         let Norm { weighted, biased, eps, .. } = self.0;
         if batch.batched[0] && !batch.batched[1..].contains(&true) {
-            return batch.again(batch.inputs);
+            let [weight, bias] = [self.0.weight(), self.0.bias()]
+                .map(|input| input.and_then(|input| batch.inputs.get(input)));
+            return Ok(vec![layer_norm(&batch.inputs[0], weight, bias, eps)?]);
         }
         let inputs = batch.aligned()?;
         let mut y = layer_norm(&inputs[0], None, None, eps)?;
