@@ -7,7 +7,7 @@ use half::{bf16, f16};
 
 use super::forward::{all_finite, cast, numbers, split};
 use super::{
-    KEYS, Matrix, PAD, QUERIES, Seen, Sight, Wide, is_wide, soften, transpose, with_dtype,
+    KEYS, Layout, Matrix, PAD, QUERIES, Seen, Sight, Wide, is_wide, soften, transpose, with_dtype,
 };
 use crate::array::DType;
 use crate::cpu::CpuCall;
@@ -22,7 +22,7 @@ use crate::ops::attention::spec::{AttentionSpec, Sizes};
 /// Heads of keys from which on each is one task.
 const ENOUGH_HEADS: usize = 8;
 /// Keys that a task has at least, where heads are cut.
-const LEAST_KEYS: usize = 2 * KEYS;
+const LEAST_KEYS: usize = KEYS;
 
 /// How many parts the keys of a head are cut into, and how many keys a part has.
 fn parts(sizes: &Sizes) -> (usize, usize) {
@@ -253,7 +253,7 @@ where
                 let dq = &mut dq[..count * pitch];
                 dq.fill(zero);
                 self.with_queries(batch, head * queries + first, count, |rows| {
-                    for tile in rows.seen.tiles(range.clone()) {
+                    for tile in rows.seen.tiles(range.clone(), KEYS) {
                         let local = tile.start - range.start..tile.end - range.start;
                         let open = self.tile(
                             rows,
@@ -337,7 +337,7 @@ where
                 for first in (0..starts).step_by(QUERIES) {
                     let rows = rows_of(first);
                     self.with_queries(batch, head * queries + rows.start, rows.len(), |rows| {
-                        for tile in rows.seen.tiles(0..keys) {
+                        for tile in rows.seen.tiles(0..keys, KEYS) {
                             self.tile(rows, &all, tile.clone(), tile.clone(), &mut tiles, None);
                             for (key, line) in tile.zip(tiles.ds.chunks_exact(rows.pitch)) {
                                 for (row, &ds) in line[..rows.rows.len()].iter().enumerate() {
@@ -431,7 +431,8 @@ where
         let Sums { dq, dk, dv } = sums;
         // The mask again, on zeros.
         let mut marks = vec![<T::Wide as Float>::ZERO; local.len() * rows.pitch];
-        self.sight.apply(rows.batch, rows.rows.clone(), &rows.seen, tile, &mut marks, rows.pitch);
+        let layout = Layout::many(rows.pitch);
+        self.sight.apply(rows.batch, rows.rows.clone(), &rows.seen, tile, &mut marks, layout);
         for (line, key) in local.enumerate() {
             for row in 0..rows.rows.len() {
                 let at = line * rows.pitch + row;
@@ -504,7 +505,8 @@ where
                 None
             }
         };
-        self.sight.apply(rows.batch, rows.rows.clone(), &rows.seen, tile, p, rows.pitch);
+        let layout = Layout::many(rows.pitch);
+        self.sight.apply(rows.batch, rows.rows.clone(), &rows.seen, tile, p, layout);
         let before = <T::Wide as Float>::ONE;
         <T::Wide as Vectorised>::run(Step { p, ds, rows, before, factor, slope });
         open

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Matrix, PAD, QUERIES, Seen, Sight, Wide, soften, transpose, with_dtype};
+use super::{Layout, Matrix, PAD, QUERIES, Seen, Sight, Wide, few, soften, transpose, with_dtype};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::Block;
@@ -40,7 +40,7 @@ where
     };
     // Rows of heads that share keys follow one another.
     let rows = if queries <= FEW { sizes.group() * queries } else { queries };
-    let kinds = heads * queries / rows.max(1);
+    let (all_rows, kinds) = (rows, heads * queries / rows.max(1));
     let mut outputs = call.outputs.iter_mut();
     let mut out: &mut [T] = match outputs.next() {
         Some(out) => cast(out.bytes)?,
@@ -77,6 +77,7 @@ where
                 k: Matrix::new(&k[key_head * keys * dims..][..keys * dims], dims),
                 v: Matrix::new(&v[key_head * keys * value_dims..][..keys * value_dims], value_dims),
                 sinks,
+                few: all_rows <= few::MOST,
             };
             task.run(out, lse);
         }
@@ -101,6 +102,8 @@ struct Task<'a, T: Storage> {
     k: Matrix<'a, T>,
     v: Matrix<'a, T>,
     sinks: Option<&'a [T]>,
+    /// Whether there are only so many rows that vectors would be mostly empty.
+    few: bool,
 }
 
 /// Numbers for each row of a block.
@@ -113,15 +116,86 @@ where
     fn run(&self, out: &mut [T], lse: &mut [T::Wide]) {
         let zero = <T::Wide as Float>::ZERO;
         let (scale, softcap) = numbers(&self.sight.spec);
+        let few = self.few;
         let count = self.rows.len();
-        let pitch = count.next_multiple_of(PAD);
+        let pitch = if few { count } else { count.next_multiple_of(PAD) };
         let (dims, value_pitch) = (self.q.width, self.v.pitch());
         let mut spare = [const { Vec::new() }; 3];
         let [spare_q, spare_k, spare_v] = &mut spare;
-        let mut turned = vec![zero; dims * pitch];
-        transpose(self.q.wide(0..count, spare_q), self.q.pitch(), dims, &mut turned, pitch);
-        let mut scores = vec![zero; super::KEYS * pitch];
+        let q = self.q.wide(0..count, spare_q);
+        let mut turned = vec![zero; if few { 0 } else { dims * pitch }];
+        if !few {
+            transpose(q, self.q.pitch(), dims, &mut turned, pitch);
+        }
+        let tile_keys = if few { few::KEYS } else { super::KEYS };
+        let mut scores = vec![zero; tile_keys * pitch];
         let mut sums = vec![zero; count * value_pitch];
+        let mut state = self.start();
+        let seen = self.sight.of_rows(self.batch, self.rows.clone());
+        for (number, keys) in seen.tiles(0..self.sight.sizes.keys, tile_keys).enumerate() {
+            let scores = &mut scores[..keys.len() * pitch];
+            let layout = if few { Layout::few(keys.len()) } else { Layout::many(pitch) };
+            let k = self.k.wide(keys.clone(), spare_k);
+            if few {
+                few::scores(q, k, [count, keys.len(), dims, self.k.pitch()], scores);
+            } else {
+                Block {
+                    m: keys.len(),
+                    n: count,
+                    k: dims,
+                    a: k,
+                    a_rows: self.k.pitch(),
+                    a_columns: 1,
+                    b: &turned,
+                    b_rows: pitch,
+                }
+                .write(scores, pitch, false);
+            }
+            let open = self.sight.is_open(&seen, &keys);
+            let mut step = (scale, softcap);
+            if !open {
+                dispatch(|| soften(scores, scale, softcap, None));
+                let rows = self.rows.clone();
+                self.sight.apply(self.batch, rows, &seen, keys.clone(), scores, layout);
+                step = (<T::Wide as Float>::ONE, None);
+            }
+            let (scale, softcap) = step;
+            let state = &mut state;
+            if few {
+                let keys = keys.len();
+                <T::Wide as Vectorised>::run(few::Softmax { scores, keys, scale, softcap, state });
+            } else {
+                <T::Wide as Vectorised>::run(Softmax { scores, pitch, scale, softcap, state });
+            }
+            if number > 0 {
+                shrink(&mut sums, value_pitch, &state.shrink);
+            }
+            let values = self.v.wide(keys.clone(), spare_v);
+            if !open && !dispatch(|| all_finite(values)) {
+                self.add_seen(scores, layout, values, &mut sums, &seen, keys);
+            } else if few {
+                let sizes = [count, keys.len(), self.v.width, value_pitch];
+                few::add_values(scores, values, sizes, &mut sums);
+            } else {
+                Block {
+                    m: count,
+                    n: self.v.width,
+                    k: keys.len(),
+                    a: scores,
+                    a_rows: 1,
+                    a_columns: pitch,
+                    b: values,
+                    b_rows: value_pitch,
+                }
+                .write(&mut sums, value_pitch, true);
+            }
+        }
+        self.finish(&state, &mut sums, out, lse);
+    }
+
+    /// The softmax before any key: of the sinks, if there are any.
+    fn start(&self) -> State<T::Wide> {
+        let zero = <T::Wide as Float>::ZERO;
         let mut state = State {
             most: [<T::Wide as Float>::NEG_INFINITY; QUERIES],
             total: [zero; QUERIES],
@@ -133,73 +207,18 @@ where
                 let none = sink == <T::Wide as Float>::NEG_INFINITY;
                 state.most[lane] = sink;
                 // Its power is 1, or NaN if it is no number.
-                state.total[lane] =
-                    if none { zero } else { <T::Wide as Float>::ONE + (sink - sink) };
+                let power = <T::Wide as Float>::ONE + (sink - sink);
+                state.total[lane] = if none { zero } else { power };
             }
         }
-        let seen = self.sight.of_rows(self.batch, self.rows.clone());
-        for (number, keys) in seen.tiles(0..self.sight.sizes.keys).enumerate() {
-            let scores = &mut scores[..keys.len() * pitch];
-            Block {
-                m: keys.len(),
-                n: count,
-                k: dims,
-                a: self.k.wide(keys.clone(), spare_k),
-                a_rows: self.k.pitch(),
-                a_columns: 1,
-                b: &turned,
-                b_rows: pitch,
-            }
-            .write(scores, pitch, false);
-            let open = self.sight.is_open(&seen, &keys);
-            if open {
-                <T::Wide as Vectorised>::run(Softmax {
-                    scores,
-                    pitch,
-                    scale,
-                    softcap,
-                    state: &mut state,
-                });
-            } else {
-                dispatch(|| soften(scores, scale, softcap, None));
-                self.sight.apply(self.batch, self.rows.clone(), &seen, keys.clone(), scores, pitch);
-                let one = <T::Wide as Float>::ONE;
-                <T::Wide as Vectorised>::run(Softmax {
-                    scores,
-                    pitch,
-                    scale: one,
-                    softcap: None,
-                    state: &mut state,
-                });
-            }
-            if number > 0 {
-                shrink(&mut sums, value_pitch, &state.shrink);
-            }
-            let values = self.v.wide(keys.clone(), spare_v);
-            if !open && !dispatch(|| all_finite(values)) {
-                self.add_seen(scores, pitch, values, &mut sums, &seen, keys);
-                continue;
-            }
-            Block {
-                m: count,
-                n: self.v.width,
-                k: keys.len(),
-                a: scores,
-                a_rows: 1,
-                a_columns: pitch,
-                b: values,
-                b_rows: value_pitch,
-            }
-            .write(&mut sums, value_pitch, true);
-        }
-        self.finish(&state, &mut sums, out, lse);
+        state
     }
 
     /// Adds values that may be NaN or infinite: a key that is not seen takes no part.
     fn add_seen(
         &self,
         powers: &[T::Wide],
-        pitch: usize,
+        layout: Layout,
         values: &[T::Wide],
         sums: &mut [T::Wide],
         seen: &Seen,
@@ -207,15 +226,15 @@ where
     ) {
         let hidden = <T::Wide as Float>::NEG_INFINITY;
         // The mask again, on zeros.
-        let mut marks = vec![<T::Wide as Float>::ZERO; keys.len() * pitch];
-        self.sight.apply(self.batch, self.rows.clone(), seen, keys, &mut marks, pitch);
+        let mut marks = vec![<T::Wide as Float>::ZERO; powers.len()];
+        self.sight.apply(self.batch, self.rows.clone(), seen, keys, &mut marks, layout);
         let value_pitch = self.v.pitch();
         for (row, sums) in sums.chunks_exact_mut(value_pitch.max(1)).enumerate() {
             for (key, values) in values.chunks_exact(value_pitch).enumerate() {
-                if marks[key * pitch + row] != hidden {
-                    let power = powers[key * pitch + row];
+                let at = layout.at(row, key);
+                if marks[at] != hidden {
                     for (sum, &value) in sums.iter_mut().zip(values) {
-                        *sum = *sum + power * value;
+                        *sum = *sum + powers[at] * value;
                     }
                 }
             }
@@ -259,11 +278,11 @@ pub(super) fn numbers<W: Wide>(spec: &AttentionSpec) -> (W, Option<W>) {
 }
 
 /// What the softmax of each row has come to.
-struct State<W> {
-    most: Lanes<W>,
-    total: Lanes<W>,
+pub(super) struct State<W> {
+    pub(super) most: Lanes<W>,
+    pub(super) total: Lanes<W>,
     /// What sums so far are to be multiplied with.
-    shrink: Lanes<W>,
+    pub(super) shrink: Lanes<W>,
 }
 
 /// One tile's step of the softmax: scores become powers.

@@ -3,6 +3,7 @@
 //! vector lanes, and keys and values are multiplied as they lie in memory.
 
 mod backward;
+mod few;
 mod forward;
 
 use std::ops::Range;
@@ -23,9 +24,9 @@ use crate::cpu::tile::Storage;
 use crate::error::{Error, Result};
 
 /// Queries of a block, a multiple of the rows and of the columns of the products' tiles.
-const QUERIES: usize = 96;
+const QUERIES: usize = 48;
 /// Keys of a tile.
-const KEYS: usize = 48;
+const KEYS: usize = 96;
 /// Rows of matrices are padded to multiples of this: what vectors read in one go.
 const PAD: usize = 8;
 
@@ -205,7 +206,7 @@ where
         seen: &Seen,
         keys: Range<usize>,
         scores: &mut [T::Wide],
-        pitch: usize,
+        layout: Layout,
     ) {
         let hidden = <T::Wide as Float>::NEG_INFINITY;
         let [by_batch, by_head, by_query, by_key] = self.sizes.mask_strides();
@@ -214,8 +215,8 @@ where
             let (start, end) = seen.each[column];
             let (start, end) = (start as usize, end as usize);
             let at = batch * by_batch + row / queries * by_head + row % queries * by_query;
-            for (key, line) in keys.clone().zip(scores.chunks_exact_mut(pitch)) {
-                let score = &mut line[column];
+            for (line, key) in keys.clone().enumerate() {
+                let score = &mut scores[layout.at(column, line)];
                 if key < start || key >= end {
                     *score = hidden;
                 } else if !self.bools.is_empty() {
@@ -242,9 +243,36 @@ struct Seen {
 
 impl Seen {
     /// The tiles of keys to go through, of those in `within`.
-    fn tiles(&self, within: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    fn tiles(
+        &self,
+        within: Range<usize>,
+        keys: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
         let (start, end) = (self.some.start.max(within.start), self.some.end.min(within.end));
-        (start..end).step_by(KEYS).map(move |key| key..(key + KEYS).min(end))
+        (start..end).step_by(keys).map(move |key| key..(key + keys).min(end))
+    }
+}
+
+/// Where the scores of a tile lie.
+#[derive(Clone, Copy)]
+struct Layout {
+    by_row: usize,
+    by_key: usize,
+}
+
+impl Layout {
+    /// A row for each query, of this many keys.
+    fn few(keys: usize) -> Layout {
+        Layout { by_row: keys, by_key: 1 }
+    }
+
+    /// A row for each key.
+    fn many(pitch: usize) -> Layout {
+        Layout { by_row: 1, by_key: pitch }
+    }
+
+    fn at(self, row: usize, key: usize) -> usize {
+        row * self.by_row + key * self.by_key
     }
 }
 
