@@ -2,7 +2,8 @@
 
 use super::composed::{self, Optional};
 use super::cpu;
-use super::forward::{folded, unfolded};
+use super::forward::{folded, folded_or_composed};
+use super::names;
 use super::spec::{AttentionSpec, MaskKind, Sizes, expect, wide};
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
@@ -34,7 +35,7 @@ pub(super) fn gradients(
     let optional = Optional::of(spec, spec.sinks, &inputs[3..]);
     let mut given: Vec<&Array> = inputs[..3].iter().chain([dout, &lse, &d]).collect();
     given.extend(optional.mask);
-    given.extend(optional.key_length);
+    given.extend(optional.lengths);
     let spec = AttentionSpec { sinks: false, ..*spec };
     let gradients = Array::apply_all(AttentionBackward::new(spec), &given)?;
     let mut all: Vec<Option<Array>> = gradients.into_iter().map(Some).collect();
@@ -122,8 +123,7 @@ impl Op for AttentionBackwardD {
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
-        let inputs = folded(batch, None, None)?;
-        unfolded(batch, batch.again(&inputs)?)
+        folded(batch, None, &[])
     }
 }
 
@@ -151,15 +151,7 @@ impl Op for AttentionBackward {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        let AttentionSpec { mask, key_length, .. } = self.spec;
-        match (mask != MaskKind::None, key_length) {
-            (false, false) => &["q", "k", "v", "dout", "lse", "d", "dq", "dk", "dv"],
-            (true, false) => &["q", "k", "v", "dout", "lse", "d", "mask", "dq", "dk", "dv"],
-            (false, true) => &["q", "k", "v", "dout", "lse", "d", "key_length", "dq", "dk", "dv"],
-            (true, true) => {
-                &["q", "k", "v", "dout", "lse", "d", "mask", "key_length", "dq", "dk", "dv"]
-            }
-        }
+        names!(self.spec, ["q", "k", "v", "dout", "lse", "d"], false, ["dq", "dk", "dv"])
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
@@ -203,9 +195,7 @@ impl Op for AttentionBackward {
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
-        let mask = (self.spec.mask != MaskKind::None).then_some(GIVEN);
-        let inputs = folded(batch, mask, None)?;
-        unfolded(batch, batch.again(&inputs)?)
+        folded_or_composed(self, batch, &self.spec, GIVEN, false)
     }
 }
 
@@ -228,10 +218,7 @@ impl Op for AttentionBackwardMask {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        match self.spec.key_length {
-            false => &["q", "k", "v", "dout", "lse", "d", "mask", "dmask"],
-            true => &["q", "k", "v", "dout", "lse", "d", "mask", "key_length", "dmask"],
-        }
+        names!(self.spec, ["q", "k", "v", "dout", "lse", "d"], false, ["dmask"])
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {

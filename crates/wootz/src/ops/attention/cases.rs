@@ -124,6 +124,16 @@ fn forward() -> Vec<Case> {
                 Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
             })
             .fixed(3, DType::I32, 0.0..40.0),
+        shapes(1, [2, 1], [13, 21], [8, 8]).case("sequences", &[], |x| {
+            let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], x[0].device());
+            let (queries, keys) = (ends(&[0, 5, 5, 13])?, ends(&[0, 7, 10, 21])?);
+            let options = AttentionOptions {
+                causal: true,
+                sequences: Some((&queries, &keys)),
+                ..AttentionOptions::new(SCALE)
+            };
+            Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+        }),
         shapes(1, [2, 1], [1, 300], [8, 8])
             .case("everything", &[&[1, 2, 1, 300], &[2], &[1]], |x| {
                 let options = AttentionOptions {

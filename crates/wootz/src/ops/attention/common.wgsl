@@ -1,5 +1,4 @@
-// What the kernels of attention share: parameters, and which keys a query sees. Before this stand
-// constants: D and DV, the dims of keys and of values; R, the rows that a workgroup of 256 holds; C,
+// What the kernels of attention share. Before this stand constants: D and DV, the dims of keys and of values; R, the rows that a workgroup of 256 holds; C,
 // the lines of a tile that it goes through.
 
 struct Params {
@@ -9,6 +8,7 @@ struct Params {
     q_offset: u32, k_offset: u32, v_offset: u32, dout_offset: u32, lse_offset: u32, d_offset: u32,
     mask_offset: u32, sinks_offset: u32, length_offset: u32,
     mask_batch: u32, mask_head: u32, mask_query: u32, mask_key: u32, site: u32,
+    sequences: u32, key_ends_offset: u32,
 }
 var<immediate> p: Params;
 
@@ -19,17 +19,6 @@ const PER = C / LANES;
 const LOWEST = -3.4028235e38;
 // The bits of a score that takes no part.
 const HIDDEN = 0xffffffffu;
-
-// Keys that a query sees by its position: the first, and one past the last.
-fn sees(batch: u32, query: u32) -> vec2<u32> {
-    let valid = valid_keys(batch);
-    let next = i32(query + 1u + valid) - i32(p.queries);
-    var end = valid;
-    if (p.causal != 0u) { end = u32(clamp(next, 0i, i32(valid))); }
-    var start = 0u;
-    if (p.window != 0u) { start = u32(clamp(next - i32(p.window), 0i, i32(end))); }
-    return vec2<u32>(start, end);
-}
 
 // Bits of a NaN are those of one NaN.
 fn bits_of(score: f32) -> u32 {

@@ -13,7 +13,7 @@ use crate::with_device;
 pub(super) struct Optional<'a> {
     pub(super) mask: Option<&'a Array>,
     pub(super) sinks: Option<&'a Array>,
-    pub(super) key_length: Option<&'a Array>,
+    pub(super) lengths: &'a [Array],
 }
 
 impl<'a> Optional<'a> {
@@ -23,7 +23,7 @@ impl<'a> Optional<'a> {
         Optional {
             mask: if spec.mask == MaskKind::None { None } else { inputs.next() },
             sinks: if sinks { inputs.next() } else { None },
-            key_length: if spec.key_length { inputs.next() } else { None },
+            lengths: inputs.as_slice(),
         }
     }
 }
@@ -130,7 +130,7 @@ impl Scores {
             }
             _ => scores,
         };
-        if let Some(seen) = seen(spec, &scores, optional.key_length)? {
+        if let Some(seen) = seen(spec, &scores, optional.lengths)? {
             scores = where_(seen, scores, f64::NEG_INFINITY)?;
         }
         Ok(Scores { hidden: scores, slope })
@@ -138,21 +138,11 @@ impl Scores {
 }
 
 /// Which keys are seen by position: broadcasts to the scores.
-fn seen(spec: &AttentionSpec, scores: &Array, key_length: Option<&Array>) -> Result<Option<Array>> {
-    let (queries, keys) = (scores.shape()[2] as i64, scores.shape()[3]);
-    let count =
-        |from: i64, to: i64| with_device(scores.device(), || arange(from, to, 1, DType::I32));
-    let columns = count(0, keys as i64)?;
-    let length = match key_length {
-        Some(length) => {
-            clip(&length.reshape(&[length.size(), 1, 1, 1])?, Some(0), Some(keys as i64))?
-        }
-        None => with_device(scores.device(), || Array::scalar(keys as f64, DType::I32))?,
-    };
-    let mut seen = match key_length {
-        Some(_) => Some(less(&columns, &length)?),
-        None => None,
-    };
+fn seen(spec: &AttentionSpec, scores: &Array, lengths: &[Array]) -> Result<Option<Array>> {
+    let (queries, keys) = (scores.shape()[2] as i64, scores.shape()[3] as i64);
+    let count = |to: i64| with_device(scores.device(), || arange(0, to, 1, DType::I32));
+    let (rows, columns) = (expand_dims(&count(queries)?, -1)?, count(keys)?);
+    let mut seen: Option<Array> = None;
     let mut and = |more: Array| -> Result<()> {
         seen = Some(match &seen {
             Some(seen) => logical_and(seen, &more)?,
@@ -160,14 +150,41 @@ fn seen(spec: &AttentionSpec, scores: &Array, key_length: Option<&Array>) -> Res
         });
         Ok(())
     };
+    // How far a query's position is behind its number.
+    let mut shift =
+        with_device(scores.device(), || Array::scalar((keys - queries) as f64, DType::I32))?;
+    match lengths {
+        [length] => {
+            let length = clip(&reshape(length, &[length.size(), 1, 1, 1])?, Some(0), Some(keys))?;
+            and(less(&columns, &length)?)?;
+            shift = subtract(length, queries)?;
+        }
+        [query_ends, key_ends] => {
+            let (own, theirs) = (sequence_of(&rows, query_ends)?, sequence_of(&columns, key_ends)?);
+            and(equal(&own, theirs)?)?;
+            let end = |ends: &Array| take(ends, &add(&own, 1)?, Some(0));
+            shift = subtract(end(key_ends)?, end(query_ends)?)?;
+        }
+        _ => {}
+    }
     if spec.causal {
-        let positions = add(expand_dims(&count(-queries, 0)?, -1)?, length)?;
+        let positions = add(&rows, shift)?;
         and(greater_equal(&positions, &columns)?)?;
         if let Some(window) = spec.window {
             and(less(&positions, add(&columns, window as i64)?)?)?;
         }
     }
     Ok(seen)
+}
+
+/// The number of the sequence that each place belongs to.
+fn sequence_of(places: &Array, ends: &Array) -> Result<Array> {
+    if ends.size() <= 2 {
+        return multiply(places, 0);
+    }
+    let inner = ends.index(1..ends.size() as i64 - 1)?;
+    let behind = greater_equal(expand_dims(places, -1)?, inner)?;
+    sum(&behind.astype(DType::I32)?, -1, false)
 }
 
 /// `a · b`, where `b` has fewer heads and each is for several of `a`.

@@ -2,8 +2,8 @@
 
 use super::backward::gradients;
 use super::composed::{self, Optional};
-use super::spec::{AttentionSpec, MaskKind, Sizes};
-use super::{NAME, cpu};
+use super::spec::{AttentionSpec, Lengths, MaskKind, Sizes};
+use super::{NAME, cpu, names};
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;
@@ -42,17 +42,7 @@ impl Op for Attention {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        let AttentionSpec { mask, sinks, key_length, .. } = self.spec;
-        match (mask != MaskKind::None, sinks, key_length) {
-            (false, false, false) => &["q", "k", "v", "out", "lse"],
-            (true, false, false) => &["q", "k", "v", "mask", "out", "lse"],
-            (false, true, false) => &["q", "k", "v", "sinks", "out", "lse"],
-            (true, true, false) => &["q", "k", "v", "mask", "sinks", "out", "lse"],
-            (false, false, true) => &["q", "k", "v", "key_length", "out", "lse"],
-            (true, false, true) => &["q", "k", "v", "mask", "key_length", "out", "lse"],
-            (false, true, true) => &["q", "k", "v", "sinks", "key_length", "out", "lse"],
-            (true, true, true) => &["q", "k", "v", "mask", "sinks", "key_length", "out", "lse"],
-        }
+        names!(self.spec, ["q", "k", "v"], self.spec.sinks, ["out", "lse"])
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
@@ -127,28 +117,47 @@ impl Op for Attention {
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
-        let sinks = 3 + (self.spec.mask != MaskKind::None) as usize;
-        if self.spec.sinks && batch.batched[sinks] {
-            return batch.composed(NAME, |inputs| self.composed(inputs));
-        }
-        let mask = (self.spec.mask != MaskKind::None).then_some(3);
-        let inputs = folded(batch, mask, self.spec.sinks.then_some(sinks))?;
-        unfolded(batch, batch.again(&inputs)?)
+        folded_or_composed(self, batch, &self.spec, 3, self.spec.sinks)
     }
 }
 
-/// The inputs with the batch as part of their own: each has its own as first axis. A mask that is
-/// the same for all stays as it is, and so does what has no batch.
+/// An attention operation for a batch that is made part of its own, unless what has no batch differs
+/// between the elements.
+pub(super) fn folded_or_composed(
+    op: &dyn Op,
+    batch: &Batch<'_>,
+    spec: &AttentionSpec,
+    optional: usize,
+    sinks: bool,
+) -> Result<Vec<Array>> {
+    let mask = (spec.mask != MaskKind::None).then_some(optional);
+    let mut next = optional + mask.is_some() as usize;
+    let mut without = Vec::new();
+    if sinks {
+        without.push(next);
+        next += 1;
+    }
+    if spec.lengths == Lengths::Sequences {
+        without.extend([next, next + 1]);
+    }
+    if without.iter().any(|&index| batch.batched[index]) {
+        return batch.composed(op.name(), |inputs| op.composed(inputs));
+    }
+    folded(batch, mask, &without)
+}
+
+/// The operation with the batch as part of its inputs' own, which is their first axis. A mask that is
+/// the same for all stays as it is, and so do the inputs of `without`, which have no batch.
 pub(super) fn folded(
     batch: &Batch<'_>,
     mask: Option<usize>,
-    without: Option<usize>,
+    without: &[usize],
 ) -> Result<Vec<Array>> {
     let own = batch.shape(0)[0];
     let fold = |index: usize| {
         let shape = batch.shape(index);
         let same = Some(index) == mask && shape[0] == 1 && !batch.batched[index];
-        if same || Some(index) == without {
+        if same || without.contains(&index) {
             return Ok(batch.inputs[index].clone());
         }
         let mut whole = [&[batch.size], shape].concat();
@@ -158,13 +167,8 @@ pub(super) fn folded(
         whole[0] *= batch.size;
         reshape(&spread, &whole)?.contiguous()
     };
-    (0..batch.inputs.len()).map(fold).collect()
-}
-
-/// Outputs whose first axis is the batch and that of the elements.
-pub(super) fn unfolded(batch: &Batch<'_>, outputs: Vec<Array>) -> Result<Vec<Array>> {
-    let own = batch.shape(0)[0];
+    let inputs = (0..batch.inputs.len()).map(fold).collect::<Result<Vec<_>>>()?;
     let unfold =
         |output: Array| reshape(&output, &[&[batch.size, own], &output.shape()[1..]].concat());
-    outputs.into_iter().map(unfold).collect()
+    batch.again(&inputs)?.into_iter().map(unfold).collect()
 }

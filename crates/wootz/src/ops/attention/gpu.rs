@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::spec::{AttentionSpec, MaskKind, Sizes};
+use super::spec::{AttentionSpec, Lengths, MaskKind, Sizes};
 use crate::array::DType;
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
@@ -115,7 +115,7 @@ pub(super) fn forward(
     text.params.split_keys = cut.split_keys;
     let groups = sizes.batch * cut.kinds * cut.rows.div_ceil(cut.tile.rows) * cut.splits;
     text.params.groups = groups;
-    text.read("q", 0).read("k", 1).read("v", 2).scores().length();
+    text.read("q", 0).read("k", 1).read("v", 2).scores().lengths();
     let single = cut.splits == 1;
     if single {
         text.sinks().write("out", 0).lse(lse).add(ENDED);
@@ -156,7 +156,7 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
     check_dims(call, sizes)?;
     rows(call, spec, sizes)?;
     // The rows know about lengths.
-    let spec = &AttentionSpec { key_length: false, ..*spec };
+    let spec = &AttentionSpec { lengths: Lengths::All, ..*spec };
     let held = match sizes.dims + sizes.value_dims {
         0..=256 => 16,
         257..=512 => 8,
@@ -199,7 +199,7 @@ pub(super) fn backward_mask(
     }
     check_dims(call, sizes)?;
     rows(call, spec, sizes)?;
-    let spec = &AttentionSpec { key_length: false, ..*spec };
+    let spec = &AttentionSpec { lengths: Lengths::All, ..*spec };
     let mut text = Text::new(call, spec, sizes, Tile::of(16), 6);
     let [batch, heads, queries, keys] = sizes.mask;
     text.params.kinds = batch;
@@ -245,7 +245,7 @@ fn rows(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Sizes) -> Result<(
     // Its text is the same for all dtypes and dims.
     let same = Sizes { dims: 1, value_dims: 1, dtype: DType::F32, ..*sizes };
     let mut text = Text::new(call, spec, &same, Tile::of(16), 6);
-    text.read("lse", 4).read("d", 5).length().row_data();
+    text.read("lse", 4).read("d", 5).lengths().row_data();
     text.add(include_str!("rows.wgsl")).launch("rows", row_count(sizes).div_ceil(WIDTH))
 }
 
@@ -367,12 +367,13 @@ impl<'c, 'a> Text<'c, 'a> {
         })
     }
 
-    /// The inputs that are there of mask, sinks and lengths, in their order.
-    fn optional(&self) -> [Option<usize>; 3] {
+    /// The inputs that are there of mask, sinks, lengths and ends of keys, in their order.
+    fn optional(&self) -> [Option<usize>; 4] {
         let there = [
             self.spec.mask != MaskKind::None,
             self.spec.sinks && self.optional == 3,
-            self.spec.key_length,
+            self.spec.lengths != Lengths::All,
+            self.spec.lengths == Lengths::Sequences,
         ];
         let mut next = self.optional;
         there.map(|there| {
@@ -409,18 +410,32 @@ impl<'c, 'a> Text<'c, 'a> {
         }
     }
 
-    /// What `valid_keys(batch)` reads.
-    fn length(&mut self) -> &mut Self {
-        match self.optional()[2] {
-            Some(input) => self.read("length", input),
-            None => self,
-        }
+    /// `sees(batch, query)`.
+    fn lengths(&mut self) -> &mut Self {
+        let [_, _, lengths, key_ends] = self.optional();
+        let text = match (lengths, key_ends) {
+            (Some(query_ends), Some(key_ends)) => self
+                .read("query_ends", query_ends)
+                .read("key_ends", key_ends)
+                .add(include_str!("sequences.wgsl")),
+            (Some(length), None) => self.read("length", length).add(
+                "fn sequence(batch: u32, query: u32) -> vec3<u32> {\n\
+                 let valid = u32(clamp(length(p.length_offset + batch), 0i, i32(p.keys)));\n\
+                 return vec3<u32>(p.queries, 0u, valid);\n}\n",
+            ),
+            _ => self.add(
+                "fn sequence(batch: u32, query: u32) -> vec3<u32> {\n\
+                 return vec3<u32>(p.queries, 0u, p.keys);\n}\n",
+            ),
+        };
+        text.add(include_str!("sees.wgsl"))
     }
 
     /// `check_length(batch)`, which reports a length that there is no room for. Comes last, because it
     /// binds the status words.
     fn check_length(&mut self) -> &mut Self {
-        let Some(input) = self.optional()[2] else {
+        let valid = self.spec.lengths == Lengths::Valid;
+        let Some(input) = self.optional()[2].filter(|_| valid) else {
             return self.add("fn check_length(batch: u32) {}\n");
         };
         let binding = self.bindings.len();
@@ -504,8 +519,18 @@ impl<'c, 'a> Text<'c, 'a> {
     }
 
     fn launch(&mut self, variant: &str, groups: usize) -> Result<()> {
-        let Sizes { batch, heads, key_heads, queries, keys, dims, value_dims, dtype, .. } =
-            self.sizes;
+        let Sizes {
+            batch,
+            heads,
+            key_heads,
+            queries,
+            keys,
+            dims,
+            value_dims,
+            dtype,
+            sequences,
+            ..
+        } = self.sizes;
         let optional = self.optional();
         let offset = |input: Option<usize>| {
             input.map_or(0, |input| self.call.meta(input).layout.offset as u32)
@@ -522,28 +547,21 @@ impl<'c, 'a> Text<'c, 'a> {
         params.push(self.spec.window.map_or(0, |window| window.min(keys + queries) as u32));
         params.extend([offset(Some(0)), offset(Some(1)), offset(Some(2))]);
         params.extend([given(3), given(4), given(5)]);
-        params.extend(optional.map(offset));
+        params.extend([optional[0], optional[1], optional[2]].map(offset));
         params.extend(strides.map(|stride| stride as u32));
-        params.push(self.site.unwrap_or_default());
-        let valid = match optional[2].filter(|_| self.head.contains("length_data")) {
-            Some(_) => "u32(clamp(length(p.length_offset + batch), 0i, i32(p.keys)))",
-            None => "p.keys",
-        };
+        params.extend([self.site.unwrap_or_default(), sequences as u32, offset(optional[3])]);
         let spec = &self.spec;
         let (head, body, tile) = (&self.head, &self.body, self.tile);
         let kernel = Kernel {
             variant: format!(
-                "{variant}/{dtype}/{dims}x{value_dims}/{}/{:?}/{}/{}/{}",
+                "{variant}/{dtype}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}",
                 tile.rows,
                 spec.mask,
                 spec.sinks,
-                spec.key_length,
+                spec.lengths,
                 self.bindings.len()
             ),
-            source: &|| {
-                let valid = format!("fn valid_keys(batch: u32) -> u32 {{ return {valid}; }}\n");
-                [packed::PACKING, MATH, head, COMMON, &valid, body].concat()
-            },
+            source: &|| [packed::PACKING, MATH, head, COMMON, body].concat(),
             bindings: &self.bindings,
             params: &params,
             groups: grid(groups),

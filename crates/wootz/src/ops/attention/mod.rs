@@ -2,6 +2,39 @@
 //! memory grows with the length and not with its square: tiles of scores are computed, used and
 //! forgotten, and the backward computes them again from the log-sum-exp of each row.
 
+/// The names of an operation's arguments: `before`, the optional ones of an [`AttentionSpec`], and
+/// `after`.
+macro_rules! names {
+    (@list [$($before:literal),*] [$($name:literal),*] [$($after:literal),*]) => {
+        &[$($before,)* $($name,)* $($after),*]
+    };
+    ($spec:expr, $before:tt, $sinks:expr, $after:tt) => {{
+        use crate::ops::attention::spec::Lengths::*;
+        let mask = $spec.mask != crate::ops::attention::spec::MaskKind::None;
+        match (mask, $sinks, $spec.lengths) {
+            (false, false, All) => names!(@list $before [] $after),
+            (true, false, All) => names!(@list $before ["mask"] $after),
+            (false, true, All) => names!(@list $before ["sinks"] $after),
+            (true, true, All) => names!(@list $before ["mask", "sinks"] $after),
+            (false, false, Valid) => names!(@list $before ["key_length"] $after),
+            (true, false, Valid) => names!(@list $before ["mask", "key_length"] $after),
+            (false, true, Valid) => names!(@list $before ["sinks", "key_length"] $after),
+            (true, true, Valid) => names!(@list $before ["mask", "sinks", "key_length"] $after),
+            (false, false, Sequences) => names!(@list $before ["query_ends", "key_ends"] $after),
+            (true, false, Sequences) => {
+                names!(@list $before ["mask", "query_ends", "key_ends"] $after)
+            }
+            (false, true, Sequences) => {
+                names!(@list $before ["sinks", "query_ends", "key_ends"] $after)
+            }
+            (true, true, Sequences) => {
+                names!(@list $before ["mask", "sinks", "query_ends", "key_ends"] $after)
+            }
+        }
+    }};
+}
+use names;
+
 mod backward;
 mod cases;
 mod composed;
@@ -16,7 +49,7 @@ mod tests;
 pub use backward::{AttentionBackward, AttentionBackwardD, AttentionBackwardMask};
 pub(crate) use cases::entries;
 pub use forward::Attention;
-pub use spec::{AttentionSpec, MOST_DIMS, MaskKind};
+pub use spec::{AttentionSpec, Lengths, MOST_DIMS, MaskKind};
 
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
@@ -64,6 +97,10 @@ pub struct AttentionOptions<'a> {
     /// How many keys are valid, an integer, or one for each batch: what lies behind them is never
     /// seen, and the last of them is where the last query is. More than there are is an error.
     pub key_length: Option<&'a Array>,
+    /// Several sequences one after the other: where each ends among the queries and among the keys,
+    /// with a 0 before them. A query sees keys of its own sequence, whose last query is at its last
+    /// key. Not together with `key_length`.
+    pub sequences: Option<(&'a Array, &'a Array)>,
 }
 
 impl AttentionOptions<'_> {
@@ -77,6 +114,7 @@ impl AttentionOptions<'_> {
             mask: None,
             sinks: None,
             key_length: None,
+            sequences: None,
         }
     }
 }
@@ -187,7 +225,6 @@ fn prepared(
         window,
         softcap: options.softcap,
         sinks: options.sinks.is_some(),
-        key_length: options.key_length.is_some(),
         ..AttentionSpec::new(options.scale)
     };
     let mut inputs = Vec::with_capacity(6);
@@ -212,24 +249,41 @@ fn prepared(
     if let Some(sinks) = options.sinks {
         inputs.push(sinks.astype(dtype)?.contiguous()?);
     }
-    if let Some(length) = options.key_length {
-        inputs.push(lengths(q, length)?);
+    match (options.key_length, options.sequences) {
+        (None, None) => {}
+        (Some(length), None) => {
+            spec.lengths = Lengths::Valid;
+            inputs.push(valid_lengths(q, length)?);
+        }
+        (None, Some((query_ends, key_ends))) => {
+            spec.lengths = Lengths::Sequences;
+            inputs.push(integers("query_ends", query_ends)?.contiguous()?);
+            inputs.push(integers("key_ends", key_ends)?.contiguous()?);
+        }
+        (Some(_), Some(_)) => {
+            let expected = "either valid lengths or sequences";
+            return Err(Error::argument(NAME, "key_length", expected, "both"));
+        }
     }
     Ok((spec, inputs))
 }
 
 /// The valid lengths, one for each batch.
-fn lengths(q: &Array, length: &Array) -> Result<Array> {
-    if length.dtype().is_float() || length.dtype() == DType::Bool {
-        return Err(Error::dtype(NAME, "key_length", "an integer type", length.dtype()));
-    }
+fn valid_lengths(q: &Array, length: &Array) -> Result<Array> {
     let batch = q.shape().first().copied().unwrap_or(1);
-    let length = length.astype(DType::I32)?;
+    let length = integers("key_length", length)?;
     match length.shape() {
         &[] | &[1] => crate::ops::broadcast_to(&length, &[batch])?.contiguous(),
         &[own] if own == batch => length.contiguous(),
         other => Err(Error::shape(NAME, "key_length", format!("[] or [{batch}]"), other)),
     }
+}
+
+fn integers(argument: &str, x: &Array) -> Result<Array> {
+    if x.dtype().is_float() || x.dtype() == DType::Bool {
+        return Err(Error::dtype(NAME, argument, "an integer type", x.dtype()));
+    }
+    x.astype(DType::I32)
 }
 
 fn first(op: &'static str, outputs: impl IntoIterator<Item = Array>) -> Result<Array> {

@@ -23,7 +23,7 @@ pub enum MaskKind {
 
 /// What an attention operation does, and which arrays it takes after `q`, `k` and `v` (in the
 /// backward also the output's gradient, the log-sum-exps and the row sums): the mask, then the
-/// sinks (only forward), then the valid lengths of the keys, one for each batch, in `int32`.
+/// sinks (only forward), then how long the keys are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionSpec {
     /// What products of queries and keys are multiplied with.
@@ -38,8 +38,38 @@ pub struct AttentionSpec {
     pub mask: MaskKind,
     /// Whether there are sinks.
     pub sinks: bool,
-    /// Whether there are valid lengths.
-    pub key_length: bool,
+    /// What tells how long the keys are.
+    pub lengths: Lengths,
+}
+
+/// The arrays that tell how long the keys are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// None: all are valid.
+    All,
+    /// How many are valid, one number for each batch, in `int32`.
+    Valid,
+    /// The ends of several sequences that lie one after the other, with a 0 before them, first of
+    /// the queries and then of the keys, in `int32`. Queries see keys of their own sequence.
+    Sequences,
+}
+
+impl Lengths {
+    /// How many arrays these are.
+    pub(super) fn count(self) -> usize {
+        match self {
+            Lengths::All => 0,
+            Lengths::Valid => 1,
+            Lengths::Sequences => 2,
+        }
+    }
+}
+
+/// The queries and keys of one sequence.
+#[derive(Clone, Debug)]
+pub(super) struct Sequence {
+    pub(super) queries: Range<usize>,
+    pub(super) keys: Range<usize>,
 }
 
 impl AttentionSpec {
@@ -52,7 +82,7 @@ impl AttentionSpec {
             softcap: None,
             mask: MaskKind::None,
             sinks: false,
-            key_length: false,
+            lengths: Lengths::All,
         }
     }
 
@@ -61,13 +91,15 @@ impl AttentionSpec {
         AttentionSpec { causal: true, ..AttentionSpec::new(scale) }
     }
 
-    /// The keys that query `row` of `queries` sees by its position, of which `length` are valid.
-    pub(super) fn sees(&self, row: usize, queries: usize, length: usize) -> Range<usize> {
+    /// The keys that query `row`, which is of this sequence, sees by its position.
+    pub(super) fn sees(&self, row: usize, sequence: &Sequence) -> Range<usize> {
+        let Sequence { queries, keys } = sequence;
+        let length = keys.len() as i64;
         // One past the query's own position; there may be more queries than keys.
-        let next = (row + 1 + length) as i64 - queries as i64;
-        let end = if self.causal { next.clamp(0, length as i64) } else { length as i64 };
+        let next = row as i64 + 1 + length - queries.end as i64;
+        let end = if self.causal { next.clamp(0, length) } else { length };
         let start = self.window.map_or(0, |window| (next - window as i64).clamp(0, end));
-        start as usize..end as usize
+        keys.start + start as usize..keys.start + end as usize
     }
 }
 
@@ -84,6 +116,8 @@ pub(super) struct Sizes {
     pub(super) dtype: DType,
     /// The shape of the mask: each axis is whole or 1.
     pub(super) mask: [usize; 4],
+    /// Sequences that lie one after the other.
+    pub(super) sequences: usize,
 }
 
 impl Sizes {
@@ -97,7 +131,7 @@ impl Sizes {
     ) -> Result<Sizes> {
         let name = op.name();
         let has_mask = spec.mask != MaskKind::None;
-        let count = optional + has_mask as usize + sinks as usize + spec.key_length as usize;
+        let count = optional + has_mask as usize + sinks as usize + spec.lengths.count();
         crate::op::expect_inputs(op, inputs, count)?;
         (0..count).try_for_each(|index| expect_contiguous(op, inputs, index))?;
         check_numbers(name, spec)?;
@@ -123,8 +157,18 @@ impl Sizes {
             expect(name, "sinks", inputs[next], &[heads], dtype)?;
             next += 1;
         }
-        if spec.key_length {
-            expect(name, "key_length", inputs[next], &[batch], DType::I32)?;
+        match spec.lengths {
+            Lengths::All => {}
+            Lengths::Valid => expect(name, "key_length", inputs[next], &[batch], DType::I32)?,
+            Lengths::Sequences => {
+                let ends = inputs[next].shape();
+                if ends.len() != 1 || ends[0] < 2 {
+                    return Err(Error::shape(name, "query_ends", "[sequences + 1]", ends));
+                }
+                expect(name, "query_ends", inputs[next], ends, DType::I32)?;
+                expect(name, "key_ends", inputs[next + 1], ends, DType::I32)?;
+                sizes.sequences = ends[0] - 1;
+            }
         }
         Ok(sizes)
     }
@@ -166,8 +210,18 @@ impl Sizes {
                 return Err(Error::dtype(op, argument, dtype, meta.dtype));
             }
         }
-        let mask = [1; 4];
-        Ok(Sizes { batch, heads, key_heads, queries, keys, dims, value_dims, dtype, mask })
+        Ok(Sizes {
+            batch,
+            heads,
+            key_heads,
+            queries,
+            keys,
+            dims,
+            value_dims,
+            dtype,
+            mask: [1; 4],
+            sequences: 1,
+        })
     }
 
     /// Heads of queries for each head of keys.

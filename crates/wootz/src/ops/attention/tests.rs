@@ -144,6 +144,38 @@ fn what_lies_behind_the_valid_length_may_be_anything() {
 }
 
 #[test]
+fn sequences_one_after_the_other_are_as_each_alone() {
+    for device in devices() {
+        let x = given(&device, [2, 1], [40, 90], 8);
+        let (queries, keys) = ([0, 17, 17, 40], [0, 33, 50, 90]);
+        let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], &device).unwrap();
+        let (query_ends, key_ends) = (ends(&queries), ends(&keys));
+        let causal =
+            AttentionOptions { causal: true, window: Some(21), ..AttentionOptions::new(0.5) };
+        let options = AttentionOptions { sequences: Some((&query_ends, &key_ends)), ..causal };
+        let all = trained(&x, &options);
+        for i in 0..3 {
+            let part = |x: &Array, ends: [i32; 4]| {
+                let range = ends[i] as i64..ends[i + 1] as i64;
+                x.index((crate::Ellipsis, range, ..)).unwrap().contiguous().unwrap()
+            };
+            let one = Given {
+                q: part(&x.q, queries),
+                k: part(&x.k, keys),
+                v: part(&x.v, keys),
+                dout: part(&x.dout, queries),
+            };
+            let alone = trained(&one, &causal);
+            let ends = [queries, queries, keys, keys];
+            for ((all, ends), alone) in all.iter().zip(ends).zip(&alone) {
+                let off = error(&part(all, ends), alone);
+                assert!(off < 1e-5, "{device}, sequence {i}: off by {off:e}");
+            }
+        }
+    }
+}
+
+#[test]
 fn bad_arguments_are_errors_with_the_numbers() {
     let cpu = Device::cpu();
     let x = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();
@@ -172,6 +204,10 @@ fn bad_arguments_are_errors_with_the_numbers() {
     let length = Array::from_slice(&[1i32, 2], &[2]).unwrap();
     let options = AttentionOptions { key_length: Some(&length), ..plain };
     says(attention(&q, &k, &k, &options), &["key_length", "[1]", "[2]"]);
+    let ends = Array::from_slice(&[0, 2, 1, 3], &[4]).unwrap();
+    let options = AttentionOptions { sequences: Some((&ends, &ends)), ..plain };
+    let result = attention(&q, &k, &k, &options).unwrap();
+    says(result.eval().map(|()| result), &["query_ends", "3", "[0, 2, 1, 3]"]);
     let options = AttentionOptions { softcap: Some(-1.0), ..plain };
     says(attention(&q, &k, &k, &options), &["softcap", "-1"]);
     let op = AttentionBackward::new(AttentionSpec::new(1.0));

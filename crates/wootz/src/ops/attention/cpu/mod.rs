@@ -13,7 +13,7 @@ use bytemuck::Pod;
 pub(super) use forward::forward;
 use half::{bf16, f16};
 
-use super::spec::{AttentionSpec, MaskKind, Sizes};
+use super::spec::{AttentionSpec, Lengths, MaskKind, Sequence, Sizes};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::GemmElement;
@@ -140,7 +140,15 @@ struct Sight<'a, T> {
     sizes: Sizes,
     bools: &'a [u8],
     added: &'a [T],
-    lengths: Option<&'a [i32]>,
+    lengths: Ends<'a>,
+}
+
+/// How long keys are.
+#[derive(Clone, Copy)]
+enum Ends<'a> {
+    All,
+    Valid(&'a [i32]),
+    Sequences(&'a [i32], &'a [i32]),
 }
 
 impl<'a, T: Storage> Sight<'a, T>
@@ -155,16 +163,12 @@ where
         optional: usize,
     ) -> Result<Self> {
         let last = call.inputs.len() - 1;
-        let lengths = if spec.key_length { Some(call.input::<i32>(last)?) } else { None };
-        let bad = |length: &&i32| !(0..=sizes.keys as i64).contains(&(**length as i64));
-        if let Some(&length) = lengths.unwrap_or_default().iter().find(bad) {
-            return Err(Error::Index {
-                op: call.op.name(),
-                argument: "key_length".into(),
-                got: length as i64,
-                length: sizes.keys + 1,
-            });
-        }
+        let lengths = match spec.lengths {
+            Lengths::All => Ends::All,
+            Lengths::Valid => Ends::Valid(call.input(last)?),
+            Lengths::Sequences => Ends::Sequences(call.input(last - 1)?, call.input(last)?),
+        };
+        check_ends(call.op.name(), lengths, sizes)?;
         Ok(Sight {
             spec: *spec,
             sizes: *sizes,
@@ -177,13 +181,19 @@ where
     /// The keys that rows of a batch see by their position. A row is a head and a query of it.
     fn of_rows(&self, batch: usize, rows: Range<usize>) -> Seen {
         let Sizes { queries, keys, .. } = self.sizes;
-        let length = match self.lengths {
-            Some(lengths) => lengths[batch] as usize,
-            None => keys,
+        let sequence = |query: usize| match self.lengths {
+            Ends::All => Sequence { queries: 0..queries, keys: 0..keys },
+            Ends::Valid(valid) => Sequence { queries: 0..queries, keys: 0..valid[batch] as usize },
+            Ends::Sequences(ends, key_ends) => {
+                let next = ends.partition_point(|&end| end as usize <= query);
+                let between = |ends: &[i32]| ends[next - 1] as usize..ends[next] as usize;
+                Sequence { queries: between(ends), keys: between(key_ends) }
+            }
         };
         let mut seen = Seen { each: [(0, 0); QUERIES], some: keys..0, all: 0..keys };
         for (row, own) in rows.zip(&mut seen.each) {
-            let Range { start, end } = self.spec.sees(row % queries, queries, length);
+            let query = row % queries;
+            let Range { start, end } = self.spec.sees(query, &sequence(query));
             *own = (start as u32, end as u32);
             seen.all = seen.all.start.max(start)..seen.all.end.min(end);
             if start < end {
@@ -228,6 +238,38 @@ where
                     *score = if added == hidden { hidden } else { *score + added };
                 }
             }
+        }
+    }
+}
+
+/// Lengths must lie inside the axis, and ends must be in order and cover it.
+fn check_ends(op: &'static str, lengths: Ends<'_>, sizes: &Sizes) -> Result<()> {
+    match lengths {
+        Ends::All => Ok(()),
+        Ends::Valid(valid) => {
+            let bad = |length: &&i32| !(0..=sizes.keys as i64).contains(&(**length as i64));
+            match valid.iter().find(bad) {
+                Some(&length) => Err(Error::Index {
+                    op,
+                    argument: "key_length".into(),
+                    got: length as i64,
+                    length: sizes.keys + 1,
+                }),
+                None => Ok(()),
+            }
+        }
+        Ends::Sequences(queries, keys) => {
+            for (argument, ends, length) in
+                [("query_ends", queries, sizes.queries), ("key_ends", keys, sizes.keys)]
+            {
+                let ordered = ends.windows(2).all(|pair| pair[0] <= pair[1]);
+                let whole = ends.first() == Some(&0) && ends.last() == Some(&(length as i32));
+                if !ordered || !whole {
+                    let expected = format!("ends in order from 0 to {length}");
+                    return Err(Error::argument(op, argument, expected, format!("{ends:?}")));
+                }
+            }
+            Ok(())
         }
     }
 }
