@@ -3,7 +3,6 @@
 use super::composed::{self, Optional};
 use super::cpu;
 use super::forward::{folded, folded_or_composed};
-use super::names;
 use super::spec::{AttentionSpec, MaskKind, Sizes, expect, wide};
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;

@@ -3,7 +3,7 @@
 use super::backward::gradients;
 use super::composed::{self, Optional};
 use super::spec::{AttentionSpec, Lengths, MaskKind, Sizes};
-use super::{NAME, cpu, names};
+use super::{NAME, cpu};
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;

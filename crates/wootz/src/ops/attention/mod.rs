@@ -33,8 +33,6 @@ macro_rules! names {
         }
     }};
 }
-use names;
-
 mod backward;
 mod cases;
 mod composed;

@@ -6,9 +6,7 @@ use std::ops::Range;
 use half::{bf16, f16};
 
 use super::forward::{all_finite, cast, numbers, split};
-use super::{
-    KEYS, Layout, Matrix, PAD, QUERIES, Seen, Sight, Wide, is_wide, soften, transpose, with_dtype,
-};
+use super::{Layout, Matrix, PAD, Seen, Sight, Wide, is_wide, soften, transpose, with_dtype};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::Block;
@@ -19,6 +17,9 @@ use crate::cpu::tile::Storage;
 use crate::error::{Error, Result};
 use crate::ops::attention::spec::{AttentionSpec, Sizes};
 
+/// Queries of a block and keys of a tile: their products and sums stay in the second cache together.
+const QUERIES: usize = 48;
+const KEYS: usize = 96;
 /// Heads of keys from which on each is one task.
 const ENOUGH_HEADS: usize = 8;
 /// Keys that a task has at least, where heads are cut.
@@ -187,6 +188,8 @@ struct Queries<'a, W> {
     lse: &'a [W],
     d: &'a [W],
     finite: bool,
+    /// Those that see nothing.
+    blind: [bool; QUERIES],
 }
 
 /// A head's keys and values.
@@ -396,10 +399,12 @@ where
         transpose(dout_rows, dout.pitch(), value_dims, &mut turned_dout, pitch);
         let mut lse = [zero; QUERIES];
         let mut d = [zero; QUERIES];
+        let mut blind = [false; QUERIES];
         for lane in 0..count {
             // A row that sees nothing has no scores to subtract it from.
             let own = self.lse[start + lane];
-            lse[lane] = if own == <T::Wide as Float>::NEG_INFINITY { zero } else { own };
+            blind[lane] = own == <T::Wide as Float>::NEG_INFINITY;
+            lse[lane] = if blind[lane] { zero } else { own };
             d[lane] = self.d[start + lane];
         }
         f(&Queries {
@@ -414,6 +419,7 @@ where
             lse: &lse[..pitch],
             d: &d[..pitch],
             finite: dispatch(|| all_finite(q_rows) && all_finite(dout_rows)),
+            blind,
         });
     }
 
@@ -436,7 +442,7 @@ where
         for (line, key) in local.enumerate() {
             for row in 0..rows.rows.len() {
                 let at = line * rows.pitch + row;
-                if marks[at] != <T::Wide as Float>::NEG_INFINITY {
+                if !rows.blind[row] && marks[at] != <T::Wide as Float>::NEG_INFINITY {
                     let (p, ds) = (tiles.p[at], tiles.ds[at]);
                     add_row(
                         &mut dv[key * value_pitch..],

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Layout, Matrix, PAD, QUERIES, Seen, Sight, Wide, few, soften, transpose, with_dtype};
+use super::{Layout, Matrix, PAD, Seen, Sight, Wide, few, soften, transpose, with_dtype};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::Block;
@@ -15,6 +15,10 @@ use crate::ops::attention::spec::{AttentionSpec, MaskKind, Sizes};
 
 use half::{bf16, f16};
 
+/// Queries of a block.
+const QUERIES: usize = super::MOST_QUERIES;
+/// Keys of a tile, few enough that it stays in the nearest cache.
+const KEYS: usize = 48;
 /// Queries up to which the heads of a group are one block: a token or few.
 const FEW: usize = 32;
 
@@ -127,7 +131,7 @@ where
         if !few {
             transpose(q, self.q.pitch(), dims, &mut turned, pitch);
         }
-        let tile_keys = if few { few::KEYS } else { super::KEYS };
+        let tile_keys = if few { few::KEYS } else { KEYS };
         let mut scores = vec![zero; tile_keys * pitch];
         let mut sums = vec![zero; count * value_pitch];
         let mut state = self.start();

@@ -23,10 +23,9 @@ use crate::cpu::threads;
 use crate::cpu::tile::Storage;
 use crate::error::{Error, Result};
 
-/// Queries of a block, a multiple of the rows and of the columns of the products' tiles.
-const QUERIES: usize = 48;
-/// Keys of a tile.
-const KEYS: usize = 96;
+/// Queries of the largest block. Those of blocks and keys of tiles are multiples of the rows and of the
+/// columns of the products' tiles.
+const MOST_QUERIES: usize = 96;
 /// Rows of matrices are padded to multiples of this: what vectors read in one go.
 const PAD: usize = 8;
 
@@ -190,7 +189,7 @@ where
                 Sequence { queries: between(ends), keys: between(key_ends) }
             }
         };
-        let mut seen = Seen { each: [(0, 0); QUERIES], some: keys..0, all: 0..keys };
+        let mut seen = Seen { each: [(0, 0); MOST_QUERIES], some: keys..0, all: 0..keys };
         for (row, own) in rows.zip(&mut seen.each) {
             let query = row % queries;
             let Range { start, end } = self.spec.sees(query, &sequence(query));
@@ -276,7 +275,7 @@ fn check_ends(op: &'static str, lengths: Ends<'_>, sizes: &Sizes) -> Result<()> 
 
 /// The keys that the rows of a block see by their positions.
 struct Seen {
-    each: [(u32, u32); QUERIES],
+    each: [(u32, u32); MOST_QUERIES],
     /// Those that any row sees are among these.
     some: Range<usize>,
     /// Those that all rows see.
