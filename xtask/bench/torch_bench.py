@@ -62,7 +62,30 @@ def matmul(shape, dtype):
     return lambda: torch.matmul(a, b, out=out)
 
 
-OPS = {f.__name__: f for f in (softmax, softmax_backward, rms_norm, rms_norm_backward, chain8,
+def attention(shape, dtype):
+    q, k, v = (torch.randn(shape, dtype=dtype) for _ in range(3))
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def attention_train(shape, dtype):
+    q, k, v = (torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3))
+    dout = torch.randn(shape, dtype=dtype)
+
+    def f():
+        with torch.enable_grad():
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return torch.autograd.grad(out, (q, k, v), dout)
+    return f
+
+
+def attention_decode(shape, dtype):
+    q = torch.randn((*shape[:2], 1, shape[3]), dtype=dtype)
+    k, v = torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
+    return lambda: F.scaled_dot_product_attention(q, k, v)
+
+
+OPS = {f.__name__: f for f in (attention, attention_train, attention_decode, softmax,
+                               softmax_backward, rms_norm, rms_norm_backward, chain8,
                                chain_exp_tanh, matmul)}
 
 

@@ -81,6 +81,18 @@ pub fn all() -> Vec<Row> {
         peers,
         goals,
     };
+    // Batch, heads, length and dims of causal attention: half of two products, and in training of
+    // five more.
+    const HEADS: &[usize] = &[1, 16, 1024, 64];
+    let attention = |name, products: f64, dtype, goals| Row {
+        name,
+        sizes: HEADS,
+        dtype,
+        work: Work::Flops(products * HEADS.iter().map(|&x| x as f64).product::<f64>() * 1024.0),
+        // PyTorch's bf16 and f16 are not made for processors without AVX-512.
+        peers: if dtype == "f32" { &[Torch] } else { &[] },
+        goals,
+    };
     const K1: &[usize] = &[1024, 1024, 1024];
     const K2: &[usize] = &[2048, 2048, 2048];
     vec![
@@ -94,6 +106,20 @@ pub fn all() -> Vec<Row> {
         product(K2, "f32", &[Torch, Faer, Gemm, Candle], &[OfPeer(Torch, 1.0)]),
         product(K1, "bf16", &[Candle], &[OfPeer(Candle, 1.0)]),
         product(K1, "f16", &[Candle], &[OfPeer(Candle, 1.0)]),
+        attention("attention", 2.0, "f32", &[OfPeer(Torch, 1.0)]),
+        attention("attention", 2.0, "bf16", &[]),
+        attention("attention", 2.0, "f16", &[]),
+        attention("attention_train", 7.0, "f32", &[OfPeer(Torch, 1.0)]),
+        attention("attention_train", 7.0, "bf16", &[]),
+        attention("attention_train", 7.0, "f16", &[]),
+        Row {
+            name: "attention_decode",
+            sizes: &[1, 16, 4096, 64],
+            dtype: "f32",
+            work: Work::Bytes(2.0 * 16.0 * 4096.0 * 64.0 * 4.0),
+            peers: &[Torch],
+            goals: &[OfPeer(Torch, 1.0)],
+        },
         Row {
             name: "lazy_node",
             sizes: &[1000],

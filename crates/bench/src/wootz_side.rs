@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use wootz::op::Op;
-use wootz::{Array, DType, Device, Encoder, Workspace, ops, random};
+use wootz::{Array, DType, Device, Encoder, Mask, Workspace, ops, random};
 
 use crate::rows::Row;
 use crate::{Subject, THREADS};
@@ -55,6 +55,36 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
         "matmul" => {
             let (a, b) = (data(1, &row.sizes[..2])?, data(2, &row.sizes[1..])?);
             lazy(move || ops::matmul(&a, &b))
+        }
+        "attention" => {
+            let [q, k, v] = [square(1)?, square(2)?, square(3)?];
+            lazy(move || ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::Causal, None))
+        }
+        "attention_train" => {
+            let inputs = [square(1)?, square(2)?, square(3)?];
+            let dout = square(4)?;
+            let attend = |x: &[Array]| {
+                let y = ops::scaled_dot_product_attention(
+                    &x[0],
+                    &x[1],
+                    &x[2],
+                    0.125,
+                    Mask::Causal,
+                    None,
+                );
+                Ok(vec![y?])
+            };
+            Box::new(move |reps| {
+                best(reps, || {
+                    let (outputs, gradients) =
+                        wootz::vjp(attend, &inputs, std::slice::from_ref(&dout))?;
+                    wootz::eval(outputs.iter().chain(&gradients))
+                })
+            })
+        }
+        "attention_decode" => {
+            let (q, k, v) = (data(1, &[1, row.sizes[1], 1, row.sizes[3]])?, square(2)?, square(3)?);
+            lazy(move || ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::None, None))
         }
         // Nodes of two inputs; what they hold is let go outside the time taken.
         "lazy_node" => {

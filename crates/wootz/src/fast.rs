@@ -1,11 +1,11 @@
 //! MLX's `mx.fast`: operations that have fused kernels in MLX. Here they are compositions as long as
-//! they have no kernel of their own; the norms have one.
+//! they have no kernel of their own; the norms and attention have.
 
 use crate::array::{Arg, Array, DType};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::ops::*;
-pub use crate::ops::{layer_norm, rms_norm};
+pub use crate::ops::{Mask, layer_norm, rms_norm, scaled_dot_product_attention};
 use crate::with_device;
 
 /// Where the angles of [`rope`] come from.
@@ -98,105 +98,6 @@ pub fn rope(
         return Ok(rotated);
     }
     concatenate(&[rotated, x.index((Ellipsis, dims as i64..))?], -1)
-}
-
-/// Which keys a query sees.
-#[derive(Clone, Copy, Debug, Default)]
-pub enum Mask<'a> {
-    /// All.
-    #[default]
-    None,
-    /// Those up to its own position; the last query sees all.
-    Causal,
-    /// Where a `bool` array is true, or with an array added to the scores. It broadcasts to
-    /// `[batch, heads, queries, keys]`.
-    Array(&'a Array),
-}
-
-/// Attention: `softmax(scale · q kᵀ + mask) v` for `q` of `[batch, heads, queries, dims]` and `k`,
-/// `v` of `[batch, key heads, keys, dims]`, whose heads may be fewer by a whole factor. `sinks`,
-/// one number for each head, join the softmax's denominator.
-///
-/// ```
-/// use wootz::{Array, DType, fast, fast::Mask};
-/// let x = Array::ones(&[1, 2, 3, 4], DType::F32)?;
-/// let y = fast::scaled_dot_product_attention(&x, &x, &x, 0.5, Mask::Causal, None)?;
-/// assert_eq!(y.shape(), [1, 2, 3, 4]);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn scaled_dot_product_attention(
-    q: &Array,
-    k: &Array,
-    v: &Array,
-    scale: f64,
-    mask: Mask<'_>,
-    sinks: Option<&Array>,
-) -> Result<Array> {
-    const OP: &str = "scaled_dot_product_attention";
-    let &[batch, heads, queries, dims] = q.shape() else {
-        return Err(Error::shape(OP, "q", "[batch, heads, queries, dims]", q.shape()));
-    };
-    let &[key_batch, key_heads, keys, key_dims] = k.shape() else {
-        return Err(Error::shape(OP, "k", "[batch, heads, keys, dims]", k.shape()));
-    };
-    let fits = key_batch == batch && key_dims == dims && key_heads > 0 && heads % key_heads == 0;
-    if !fits {
-        let expected = format!("[{batch}, a divisor of {heads}, keys, {dims}]");
-        return Err(Error::shape(OP, "k", expected, k.shape()));
-    }
-    let value_dims = match v.shape() {
-        &[b, h, l, d] if (b, h, l) == (batch, key_heads, keys) => d,
-        other => {
-            let expected = format!("[{batch}, {key_heads}, {keys}, dims]");
-            return Err(Error::shape(OP, "v", expected, other));
-        }
-    };
-    let dtype = DType::promote(DType::promote(q.dtype(), k.dtype()), v.dtype());
-    if !dtype.is_float() {
-        return Err(Error::dtype(OP, "q", "a floating-point type", dtype));
-    }
-    let (q, k, v) = (q.astype(dtype)?, k.astype(dtype)?, v.astype(dtype)?);
-    let repeats = heads / key_heads;
-    // Heads that share keys lie along an axis of their own.
-    let q = multiply(q, scale)?.reshape(&[batch, key_heads, repeats, queries, dims])?;
-    let scores = matmul(&q, &expand_dims(&k, 2)?.swapaxes(-1, -2)?)?;
-    let mut scores = scores.reshape(&[batch, heads, queries, keys])?;
-    match mask {
-        Mask::None => {}
-        Mask::Causal => {
-            let rows = with_device(q.device(), || {
-                arange(keys as i64 - queries as i64, keys, 1, DType::I32)
-            })?;
-            let columns = with_device(q.device(), || arange(0, keys, 1, DType::I32))?;
-            let seen = greater_equal(expand_dims(&rows, -1)?, columns)?;
-            scores = where_(seen, scores, lowest(dtype))?;
-        }
-        Mask::Array(mask) if mask.dtype() == DType::Bool => {
-            scores = where_(mask, scores, lowest(dtype))?;
-        }
-        Mask::Array(mask) => {
-            if DType::promote(mask.dtype(), dtype) != dtype {
-                return Err(Error::dtype(OP, "mask", dtype, mask.dtype()));
-            }
-            scores = add(scores, mask.astype(dtype)?)?;
-        }
-    }
-    if scores.shape() != [batch, heads, queries, keys] {
-        let expected = format!("one that broadcasts to {:?}", [batch, heads, queries, keys]);
-        return Err(Error::shape(OP, "mask", expected, scores.shape()));
-    }
-    let weights = match sinks {
-        None => softmax(&scores, -1)?,
-        Some(sinks) if sinks.shape() == [heads] => {
-            let sinks = sinks.astype(dtype)?.reshape(&[1, heads, 1, 1])?;
-            let sinks = broadcast_to(&sinks, &[batch, heads, queries, 1])?;
-            let all = softmax(&concatenate(&[sinks, scores], -1)?, -1)?;
-            all.index((Ellipsis, 1..))?
-        }
-        Some(sinks) => return Err(Error::shape(OP, "sinks", format!("[{heads}]"), sinks.shape())),
-    };
-    let weights = weights.reshape(&[batch, key_heads, repeats, queries, keys])?;
-    matmul(&weights, &expand_dims(&v, 2)?)?.reshape(&[batch, heads, queries, value_dims])
 }
 
 /// Numbers of the host that reach the device when they are needed there.

@@ -257,3 +257,28 @@ fn gradients_are_consumed_while_others_are_still_to_come() -> Result<()> {
     assert!(many < 4 * bytes, "{many} bytes for gradients of {bytes}");
     Ok(())
 }
+
+#[test]
+fn training_attention_takes_memory_by_length_and_not_by_its_square() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let length = if device.is_gpu() { 512 } else { 4096 };
+        let x = ramp(&device, length * 8).reshape(&[1, 1, length, 8])?;
+        let x = wootz::sin(&x)?;
+        x.eval()?;
+        let before = device.memory().active;
+        device.reset_peak_memory();
+        let attend = |x: &[Array]| {
+            let mask = wootz::Mask::Causal;
+            Ok(vec![wootz::scaled_dot_product_attention(&x[0], &x[1], &x[2], 0.3, mask, None)?])
+        };
+        let inputs = [x.clone(), x.clone(), x.clone()];
+        let (outputs, gradients) = wootz::vjp(attend, &inputs, &[x.clone()])?;
+        wootz::eval(outputs.iter().chain(&gradients))?;
+        let (used, one) = (device.memory().peak - before, (length * 8 * 4) as u64);
+        // The output, three gradients, and the parts of one that are summed.
+        assert!(used <= 16 * one, "{device}: {used} bytes, an array has {one}");
+        assert!(used < (length * length) as u64, "{device}: {used} bytes");
+    }
+    Ok(())
+}

@@ -1,6 +1,7 @@
 //! All operations. An operation is a folder, or a row of the elementwise or reduction tables, or a
 //! function in `composed`; this file is the only list of them.
 
+mod attention;
 mod composed;
 pub(crate) mod elementwise;
 mod indexing;
@@ -13,6 +14,7 @@ mod scan;
 mod softmax;
 mod sort;
 
+pub use attention::*;
 pub use composed::*;
 pub use elementwise::*;
 pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
@@ -31,6 +33,7 @@ use crate::op::Entry;
 /// Every registered operation, with its cases.
 pub fn registered() -> Vec<Entry> {
     let families = [
+        attention::entries(),
         elementwise::entries(),
         indexing::entries(),
         matmul::entries(),

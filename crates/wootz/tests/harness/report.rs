@@ -14,7 +14,8 @@ use super::{Failure, Log, Subject};
 #[rustfmt::skip]
 const KERNELS: &[&str] = &[
     "abs", "add", "addmm", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype", "bitwise_and",
+    "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype",
+    "attention_backward", "attention_backward_d", "attention_backward_mask", "bitwise_and",
     "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "copy", "cos",
     "cosh", "cummax", "cummin", "cumprod", "cumsum", "degrees", "divide", "equal", "erf",
     "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "greater", "greater_equal",
@@ -24,7 +25,7 @@ const KERNELS: &[&str] = &[
     "minimum", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
     "put_along_axis", "radians", "random_bits", "reciprocal", "remainder", "repeat",
     "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_backward_dw", "rms_norm_backward_dx",
-    "round", "rsqrt", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
+    "round", "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
     "softmax", "softmax_backward", "sort", "sqrt", "square", "stack", "subtract", "sum", "take",
     "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "trunc", "var", "where",
 ];

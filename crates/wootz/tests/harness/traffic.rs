@@ -62,6 +62,10 @@ const PARTS: &[(&[&str], &str)] = &[
         ],
         "goes on with a view of an array",
     ),
+    (
+        &["scaled_dot_product_attention", "attention_backward", "attention_backward_mask"],
+        "keys that no query sees are not read, and rows that see none have no scores",
+    ),
     (&["addmm"], "what is added is not read if it is multiplied by zero"),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],

@@ -6,6 +6,7 @@
 //! an order of their own, and the shape alone says which it is. So the bits of a result depend on
 //! neither the number of threads, nor the cut, nor where in memory the matrices lie.
 
+mod block;
 mod finish;
 mod gemv;
 mod microkernel;
@@ -19,6 +20,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::LocalKey;
 
+pub(crate) use self::block::Block;
 use self::finish::Addend;
 pub(crate) use self::microkernel::GemmElement;
 use self::microkernel::{Kernels, ROWS};

@@ -59,7 +59,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 }
 
 /// The gradients of an operation through its composition of plain ones.
-fn composed_vjp(
+pub(in crate::ops) fn composed_vjp(
     op: &dyn Op,
     inputs: &[Array],
     outputs: &[Array],

@@ -1,5 +1,6 @@
 //! What operations should give: plain loops over doubles that share no code with the kernels.
 
+mod attention;
 mod elementwise;
 mod indexing;
 mod linear;
@@ -91,7 +92,13 @@ impl Known {
 /// Cases with references of operations that have parameters, which the operations' own cases hide
 /// in their calls.
 pub(crate) fn cases() -> Vec<Known> {
-    let families = [movement::cases(), reduce::cases(), linear::cases(), indexing::cases()];
+    let families = [
+        attention::cases(),
+        movement::cases(),
+        reduce::cases(),
+        linear::cases(),
+        indexing::cases(),
+    ];
     families.into_iter().flatten().collect()
 }
 
@@ -100,6 +107,11 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
     ("allclose", "composed of isclose and all, and compared with recorded values of MLX"),
     ("array_equal", "composed of equal and all, and compared with recorded values of MLX"),
     ("as_strided", "moves bits by strides, which its unit tests spell out"),
+    (
+        "attention_backward",
+        "attention's gradients are made of it: finite differences are its reference",
+    ),
+    ("attention_backward_mask", "as attention_backward"),
     ("at", "composed of take, put and scatter, whose cases have references or goldens"),
     ("divmod", "composed of floor_divide and remainder, which have references"),
     ("gather", "take and take_along_axis are its cases with references"),

@@ -1,0 +1,89 @@
+// A workgroup takes R keys of a head and goes through the queries that see them, of one head after
+// the other: the gradients of keys and values.
+
+var<workgroup> held_k: array<f32, R * D>;
+var<workgroup> held_v: array<f32, R * DV>;
+var<workgroup> tile: array<u32, R * C>;
+var<workgroup> p_tile: array<u32, R * C>;
+var<workgroup> first_seen: atomic<u32>;
+var<workgroup> last_seen: atomic<u32>;
+var<workgroup> bounds: vec2<u32>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+    let group = wid.x + wid.y * groups.x;
+    if (group >= p.groups) { return; }
+    let blocks = (p.keys + R - 1u) / R;
+    let key_head = group / blocks;
+    let first = (group % blocks) * R;
+    let batch = key_head / p.key_heads;
+    let shared_by = p.heads / p.key_heads;
+    let r = lid / LANES;
+    let lane = lid % LANES;
+    let key = first + r;
+
+    // The queries that see any of the keys; they are the same in all heads.
+    if (lid == 0u) {
+        atomicStore(&first_seen, p.queries);
+        atomicStore(&last_seen, 0u);
+    }
+    workgroupBarrier();
+    for (var query = lid; query < p.queries; query += WIDTH) {
+        let range = row_data[batch * p.heads * p.queries + query].zw;
+        if (range.x < min(first + R, range.y) && range.y > first) {
+            atomicMin(&first_seen, query);
+            atomicMax(&last_seen, query + 1u);
+        }
+    }
+    workgroupBarrier();
+    if (lid == 0u) { bounds = vec2<u32>(atomicLoad(&first_seen), atomicLoad(&last_seen)); }
+    let seen = workgroupUniformLoad(&bounds);
+
+    hold_k(p.k_offset, key_head * p.keys + first, (key_head + 1u) * p.keys, lid);
+    hold_v(p.v_offset, key_head * p.keys + first, (key_head + 1u) * p.keys, lid);
+    var sums_k: array<f32, SUMS_K>;
+    var sums_v: array<f32, SUMS_V>;
+    for (var i = 0u; i < SUMS_K; i++) { sums_k[i] = 0.0; }
+    for (var i = 0u; i < SUMS_V; i++) { sums_v[i] = 0.0; }
+    for (var member = 0u; member < shared_by; member++) {
+        let head = (key_head % p.key_heads) * shared_by + member;
+        let kind = batch * p.heads + head;
+        let q_base = p.q_offset + kind * p.queries * D;
+        let dout_base = p.dout_offset + kind * p.queries * DV;
+        for (var start = seen.x; start < seen.y; start += C) {
+            let products = products_q(q_base, start, seen.y, r, lane, lid);
+            let dp = products_dout(dout_base, start, seen.y, r, lane, lid);
+            for (var t = 0u; t < PER; t++) {
+                let c = lane + t * LANES;
+                let query = start + c;
+                var bits = HIDDEN;
+                var p_bits = HIDDEN;
+                if (query < seen.y && key < p.keys) {
+                    let row = row_data[kind * p.queries + query];
+                    let mask_at = mask_row(batch, head, query);
+                    let gradient = gradient_of(products[t], dp[t], row, mask_at, key);
+                    let ds = gradient.ds * slope_of(products[t] * p.scale) * p.scale;
+                    bits = kept(ds, gradient.seen);
+                    p_bits = kept(gradient.p, gradient.seen);
+                }
+                tile[r * C + c] = bits;
+                p_tile[r * C + c] = p_bits;
+            }
+            workgroupBarrier();
+            add_q(&sums_k, q_base, start, seen.y, r, lane, lid);
+            add_dout(&sums_v, dout_base, start, seen.y, r, lane, lid);
+        }
+    }
+    if (key < p.keys) {
+        let at = key_head * p.keys + key;
+        for (var i = 0u; i < SUMS_K; i++) {
+            let column = lane + i * LANES;
+            if (column < D) { dk_set(at * D + column, sums_k[i]); }
+        }
+        for (var i = 0u; i < SUMS_V; i++) {
+            let column = lane + i * LANES;
+            if (column < DV) { dv_set(at * DV + column, sums_v[i]); }
+        }
+    }
+}

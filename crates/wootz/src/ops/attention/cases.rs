@@ -1,0 +1,231 @@
+//! Cases of attention and its backward for the harness.
+
+use super::backward::{AttentionBackward, AttentionBackwardMask};
+use super::{
+    AttentionOptions, AttentionSpec, MaskKind, attention, attention_backward_d, attention_with_lse,
+};
+use crate::array::{Array, DType};
+use crate::error::Result;
+use crate::op::{Case, Entry, Tolerance, evaluate_argument};
+
+/// Cases of all operations.
+pub(crate) fn entries() -> Vec<Entry> {
+    vec![
+        Entry { name: "scaled_dot_product_attention", cases: forward() },
+        Entry { name: "attention_backward_d", cases: backward_d() },
+        Entry { name: "attention_backward", cases: backward() },
+        Entry { name: "attention_backward_mask", cases: backward_mask() },
+    ]
+}
+
+/// The shapes of `q`, `k` and `v`.
+struct Shapes {
+    batch: usize,
+    heads: [usize; 2],
+    lengths: [usize; 2],
+    dims: [usize; 2],
+}
+
+impl Shapes {
+    fn list(&self, more: &[&[usize]]) -> Vec<Vec<usize>> {
+        let Shapes { batch, heads: [heads, key_heads], lengths: [queries, keys], dims } = *self;
+        let mut all = vec![
+            vec![batch, heads, queries, dims[0]],
+            vec![batch, key_heads, keys, dims[0]],
+            vec![batch, key_heads, keys, dims[1]],
+        ];
+        all.extend(more.iter().map(|shape| shape.to_vec()));
+        all
+    }
+
+    fn case(
+        &self,
+        label: &str,
+        more: &[&[usize]],
+        call: impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
+    ) -> Case {
+        let shapes = self.list(more);
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        Case::new(label, &shapes, call).tolerance(Tolerance::Reduction)
+    }
+}
+
+const SCALE: f64 = 0.3;
+
+const fn shapes(batch: usize, heads: [usize; 2], lengths: [usize; 2], dims: [usize; 2]) -> Shapes {
+    Shapes { batch, heads, lengths, dims }
+}
+
+/// Attention to all keys with options that are no arrays.
+fn plain(
+    change: fn(&mut AttentionOptions<'_>),
+) -> impl Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync + 'static {
+    move |x| {
+        let mut options = AttentionOptions::new(SCALE);
+        change(&mut options);
+        Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+    }
+}
+
+fn masked(x: &[Array]) -> Result<Vec<Array>> {
+    let options = AttentionOptions { mask: Some(&x[3]), ..AttentionOptions::new(SCALE) };
+    Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+}
+
+fn forward() -> Vec<Case> {
+    let all = || plain(|_| {});
+    let causal = || plain(|options| options.causal = true);
+    let window = || {
+        plain(|options| {
+            options.causal = true;
+            options.window = Some(6);
+        })
+    };
+    vec![
+        shapes(2, [4, 2], [1, 17], [8, 8]).case("one query", &[], all()),
+        shapes(2, [4, 1], [17, 17], [8, 8]).case("causal, one head of keys", &[], causal()),
+        shapes(1, [2, 2], [17, 29], [8, 8]).case("causal, more keys", &[], causal()),
+        shapes(2, [2, 1], [9, 5], [8, 8]).case("causal, queries that see nothing", &[], causal()),
+        shapes(1, [1, 1], [255, 255], [8, 8]).case("255, all keys", &[], all()),
+        shapes(1, [1, 1], [255, 255], [8, 8]).case("255, window", &[], window()),
+        shapes(2, [2, 1], [17, 40], [8, 8]).case("window, more keys", &[], window()),
+        shapes(1, [1, 1], [3, 5], [80, 33]).case("odd dims", &[], all()),
+        shapes(1, [2, 1], [3, 3], [256, 96]).case("256 dims", &[], causal()),
+        shapes(1, [1, 1], [2, 33], [512, 512]).case("512 dims", &[], all()),
+        shapes(1, [2, 1], [0, 3], [8, 8]).case("no queries", &[], all()),
+        shapes(1, [2, 1], [2, 0], [8, 8]).case("no keys", &[], all()),
+        shapes(2, [2, 2], [17, 3], [8, 8])
+            .case("bool mask, queries that see nothing", &[&[2, 1, 17, 3]], masked)
+            .fixed(3, DType::Bool, 0.0..2.0),
+        shapes(2, [4, 2], [17, 35], [8, 8])
+            .case("bool mask of keys", &[&[2, 1, 1, 35]], masked)
+            .fixed(3, DType::Bool, 0.0..2.0),
+        shapes(2, [2, 1], [17, 35], [8, 8]).case("additive mask", &[&[17, 35]], masked),
+        shapes(2, [2, 1], [5, 18], [8, 8]).case("additive mask of heads", &[&[2, 1, 1]], masked),
+        shapes(2, [4, 2], [5, 17], [8, 8]).case("sinks", &[&[4]], |x| {
+            let options = AttentionOptions { sinks: Some(&x[3]), ..AttentionOptions::new(SCALE) };
+            Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+        }),
+        shapes(2, [2, 2], [7, 17], [8, 8]).case("softcap", &[&[2, 2, 7, 17]], |x| {
+            let options = AttentionOptions {
+                mask: Some(&x[3]),
+                softcap: Some(2.5),
+                ..AttentionOptions::new(SCALE)
+            };
+            Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+        }),
+        shapes(3, [2, 1], [3, 40], [8, 8])
+            .case("valid lengths", &[&[3]], |x| {
+                let options = AttentionOptions {
+                    causal: true,
+                    key_length: Some(&x[3]),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .fixed(3, DType::I32, 0.0..40.0),
+        shapes(1, [2, 1], [13, 21], [8, 8]).case("sequences", &[], |x| {
+            let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], x[0].device());
+            let (queries, keys) = (ends(&[0, 5, 5, 13])?, ends(&[0, 7, 10, 21])?);
+            let options = AttentionOptions {
+                causal: true,
+                sequences: Some((&queries, &keys)),
+                ..AttentionOptions::new(SCALE)
+            };
+            Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+        }),
+        shapes(1, [2, 1], [1, 300], [8, 8])
+            .case("everything", &[&[1, 2, 1, 300], &[2], &[1]], |x| {
+                let options = AttentionOptions {
+                    causal: true,
+                    window: Some(250),
+                    softcap: Some(3.0),
+                    mask: Some(&x[3]),
+                    sinks: Some(&x[4]),
+                    key_length: Some(&x[5]),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .fixed(5, DType::I32, 260.0..300.0),
+        shapes(2, [2, 1], [9, 5], [8, 8]).case("log-sum-exp", &[], |x| {
+            let options = AttentionOptions { causal: true, ..AttentionOptions::new(SCALE) };
+            let (out, lse) = attention_with_lse(&x[0], &x[1], &x[2], &options)?;
+            Ok(vec![out, lse])
+        }),
+    ]
+}
+
+fn backward_d() -> Vec<Case> {
+    let case = |(queries, dims): (usize, usize)| {
+        let shape = [2, 3, queries, dims];
+        Case::new(format!("{shape:?}"), &[&shape, &shape], |x| {
+            Ok(vec![attention_backward_d(&x[0], &x[1])?])
+        })
+        .tolerance(Tolerance::Reduction)
+    };
+    [(17, 1), (1, 64), (5, 80), (3, 256), (1, 512), (0, 4)].map(case).into()
+}
+
+/// What the backward takes before its optional inputs. Only `q`, `k`, `v` and the output's gradient
+/// are drawn: the rest must belong to them.
+fn given(spec: AttentionSpec, x: &[Array], mask: Option<&Array>) -> Result<Vec<Array>> {
+    let options = AttentionOptions {
+        causal: spec.causal,
+        window: spec.window.map(|window| window as i64),
+        softcap: spec.softcap,
+        mask,
+        ..AttentionOptions::new(spec.scale)
+    };
+    let (out, lse) = attention_with_lse(&x[0], &x[1], &x[2], &options)?;
+    let d = attention_backward_d(&out, &x[3])?;
+    let mut all = Vec::new();
+    for array in x[..4].iter().chain([&lse, &d]).chain(mask) {
+        all.push(array.contiguous()?);
+    }
+    all.iter().try_for_each(evaluate_argument)?;
+    Ok(all)
+}
+
+fn backward() -> Vec<Case> {
+    let call = |spec: AttentionSpec| {
+        move |x: &[Array]| {
+            let given = given(spec, x, x.get(4))?;
+            let op = AttentionBackward::new(spec);
+            Ok(Array::apply_all(op, &given.iter().collect::<Vec<_>>())?.into_vec())
+        }
+    };
+    let spec = AttentionSpec::causal(SCALE);
+    let window = AttentionSpec { window: Some(4), ..spec };
+    let mask = AttentionSpec { mask: MaskKind::Bool, ..AttentionSpec::new(SCALE) };
+    let soft = AttentionSpec { softcap: Some(2.5), ..AttentionSpec::new(SCALE) };
+    vec![
+        shapes(2, [4, 2], [17, 17], [8, 8]).case("causal", &[&[2, 4, 17, 8]], call(spec)),
+        shapes(1, [2, 2], [5, 17], [8, 8]).case("window", &[&[1, 2, 5, 8]], call(window)),
+        shapes(1, [2, 1], [17, 3], [8, 8])
+            .case("bool mask", &[&[1, 2, 17, 8], &[1, 2, 17, 3]], call(mask))
+            .fixed(4, DType::Bool, 0.0..2.0),
+        shapes(1, [1, 1], [3, 7], [80, 40]).case("softcap", &[&[1, 1, 3, 40]], call(soft)),
+    ]
+}
+
+fn backward_mask() -> Vec<Case> {
+    let call = |x: &[Array]| {
+        let spec = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
+        let given = given(spec, x, x.get(4))?;
+        let op = AttentionBackwardMask::new(spec);
+        Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
+    };
+    vec![
+        shapes(2, [2, 1], [5, 17], [8, 8]).case(
+            "of queries and keys",
+            &[&[2, 2, 5, 8], &[1, 1, 5, 17]],
+            call,
+        ),
+        shapes(2, [2, 1], [5, 7], [8, 8]).case(
+            "of batches and keys",
+            &[&[2, 2, 5, 8], &[2, 1, 1, 7]],
+            call,
+        ),
+    ]
+}

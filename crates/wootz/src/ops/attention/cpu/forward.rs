@@ -1,0 +1,370 @@
+//! The forward: online softmax over tiles of keys.
+
+use std::ops::Range;
+
+use super::{Layout, Matrix, PAD, Seen, Sight, Wide, few, soften, transpose, with_dtype};
+use crate::array::DType;
+use crate::cpu::CpuCall;
+use crate::cpu::gemm::Block;
+use crate::cpu::simd::rows::Float;
+use crate::cpu::simd::{Real, Vectorised, dispatch};
+use crate::cpu::threads;
+use crate::cpu::tile::Storage;
+use crate::error::{Error, Result};
+use crate::ops::attention::spec::{AttentionSpec, MaskKind, Sizes};
+
+use half::{bf16, f16};
+
+/// Queries of a block.
+const QUERIES: usize = super::MOST_QUERIES;
+/// Keys of a tile, few enough that it stays in the nearest cache.
+const KEYS: usize = 48;
+/// Queries up to which the heads of a group are one block: a token or few.
+const FEW: usize = 32;
+
+pub(in super::super) fn forward(
+    call: &mut CpuCall<'_>,
+    spec: &AttentionSpec,
+    sizes: &Sizes,
+) -> Result<()> {
+    with_dtype!(call, sizes.dtype, forward_as(spec, sizes))
+}
+
+fn forward_as<T>(call: &mut CpuCall<'_>, spec: &AttentionSpec, sizes: &Sizes) -> Result<()>
+where
+    T: Storage + Send + Sync,
+    T::Wide: Wide,
+{
+    let Sizes { batch, heads, key_heads, queries, keys, dims, value_dims, .. } = *sizes;
+    let [q, k, v] = [call.input::<T>(0)?, call.input::<T>(1)?, call.input::<T>(2)?];
+    let sight = Sight::<T>::new(call, spec, sizes, 3)?;
+    let sinks = match spec.sinks {
+        true => Some(call.input::<T>(3 + (spec.mask != MaskKind::None) as usize)?),
+        false => None,
+    };
+    // Rows of heads that share keys follow one another.
+    let rows = if queries <= FEW { sizes.group() * queries } else { queries };
+    let (all_rows, kinds) = (rows, heads * queries / rows.max(1));
+    let mut outputs = call.outputs.iter_mut();
+    let mut out: &mut [T] = match outputs.next() {
+        Some(out) => cast(out.bytes)?,
+        None => &mut [],
+    };
+    let mut lse: &mut [T::Wide] = match outputs.next() {
+        Some(lse) => cast(lse.bytes)?,
+        None => &mut [],
+    };
+    let mut blocks = Vec::new();
+    for batch in 0..batch {
+        for kind in 0..kinds {
+            for first in (0..rows).step_by(QUERIES) {
+                let count = QUERIES.min(rows - first);
+                let own = split(&mut out, count * value_dims);
+                let own_lse = split(&mut lse, count);
+                let start = kind * rows + first;
+                blocks.push(Rows { batch, rows: start..start + count, out: own, lse: own_lse });
+            }
+        }
+    }
+    // The longest first, so that none is left for the end.
+    blocks.reverse();
+    threads::chunks_mut(&mut blocks, 1, |_, block| {
+        for Rows { batch, rows, out, lse } in block {
+            let key_head = *batch * key_heads + rows.start / queries / sizes.group();
+            let first = *batch * heads * queries;
+            let Range { start, end } = *rows;
+            let task = Task {
+                sight: &sight,
+                batch: *batch,
+                rows: rows.clone(),
+                q: Matrix::new(&q[(first + start) * dims..(first + end) * dims], dims),
+                k: Matrix::new(&k[key_head * keys * dims..][..keys * dims], dims),
+                v: Matrix::new(&v[key_head * keys * value_dims..][..keys * value_dims], value_dims),
+                sinks,
+                few: all_rows <= few::MOST,
+            };
+            task.run(out, lse);
+        }
+    });
+    Ok(())
+}
+
+/// A block of rows, which are heads and their queries, and where their results go.
+struct Rows<'a, T: Storage> {
+    batch: usize,
+    rows: Range<usize>,
+    out: &'a mut [T],
+    lse: &'a mut [T::Wide],
+}
+
+/// What a block of rows needs to know.
+struct Task<'a, T: Storage> {
+    sight: &'a Sight<'a, T>,
+    batch: usize,
+    rows: Range<usize>,
+    q: Matrix<'a, T>,
+    k: Matrix<'a, T>,
+    v: Matrix<'a, T>,
+    sinks: Option<&'a [T]>,
+    /// Whether there are only so many rows that vectors would be mostly empty.
+    few: bool,
+}
+
+/// Numbers for each row of a block.
+type Lanes<W> = [W; QUERIES];
+
+impl<T: Storage> Task<'_, T>
+where
+    T::Wide: Wide,
+{
+    fn run(&self, out: &mut [T], lse: &mut [T::Wide]) {
+        let zero = <T::Wide as Float>::ZERO;
+        let (scale, softcap) = numbers(&self.sight.spec);
+        let few = self.few;
+        let count = self.rows.len();
+        let pitch = if few { count } else { count.next_multiple_of(PAD) };
+        let (dims, value_pitch) = (self.q.width, self.v.pitch());
+        let mut spare = [const { Vec::new() }; 3];
+        let [spare_q, spare_k, spare_v] = &mut spare;
+        let q = self.q.wide(0..count, spare_q);
+        let mut turned = vec![zero; if few { 0 } else { dims * pitch }];
+        if !few {
+            transpose(q, self.q.pitch(), dims, &mut turned, pitch);
+        }
+        let tile_keys = if few { few::KEYS } else { KEYS };
+        let mut scores = vec![zero; tile_keys * pitch];
+        let mut sums = vec![zero; count * value_pitch];
+        let mut state = self.start();
+        let seen = self.sight.of_rows(self.batch, self.rows.clone());
+        for (number, keys) in seen.tiles(0..self.sight.sizes.keys, tile_keys).enumerate() {
+            let scores = &mut scores[..keys.len() * pitch];
+            let layout = if few { Layout::few(keys.len()) } else { Layout::many(pitch) };
+            let k = self.k.wide(keys.clone(), spare_k);
+            if few {
+                few::scores(q, k, [count, keys.len(), dims, self.k.pitch()], scores);
+            } else {
+                Block {
+                    m: keys.len(),
+                    n: count,
+                    k: dims,
+                    a: k,
+                    a_rows: self.k.pitch(),
+                    a_columns: 1,
+                    b: &turned,
+                    b_rows: pitch,
+                }
+                .write(scores, pitch, false);
+            }
+            let open = self.sight.is_open(&seen, &keys);
+            let mut step = (scale, softcap);
+            if !open {
+                dispatch(|| soften(scores, scale, softcap, None));
+                let rows = self.rows.clone();
+                self.sight.apply(self.batch, rows, &seen, keys.clone(), scores, layout);
+                step = (<T::Wide as Float>::ONE, None);
+            }
+            let (scale, softcap) = step;
+            let state = &mut state;
+            if few {
+                let keys = keys.len();
+                <T::Wide as Vectorised>::run(few::Softmax { scores, keys, scale, softcap, state });
+            } else {
+                <T::Wide as Vectorised>::run(Softmax { scores, pitch, scale, softcap, state });
+            }
+            if number > 0 {
+                shrink(&mut sums, value_pitch, &state.shrink);
+            }
+            let values = self.v.wide(keys.clone(), spare_v);
+            if !open && !dispatch(|| all_finite(values)) {
+                self.add_seen(scores, layout, values, &mut sums, &seen, keys);
+            } else if few {
+                let sizes = [count, keys.len(), self.v.width, value_pitch];
+                few::add_values(scores, values, sizes, &mut sums);
+            } else {
+                Block {
+                    m: count,
+                    n: self.v.width,
+                    k: keys.len(),
+                    a: scores,
+                    a_rows: 1,
+                    a_columns: pitch,
+                    b: values,
+                    b_rows: value_pitch,
+                }
+                .write(&mut sums, value_pitch, true);
+            }
+        }
+        self.finish(&state, &mut sums, out, lse);
+    }
+
+    /// The softmax before any key: of the sinks, if there are any.
+    fn start(&self) -> State<T::Wide> {
+        let zero = <T::Wide as Float>::ZERO;
+        let mut state = State {
+            most: [<T::Wide as Float>::NEG_INFINITY; QUERIES],
+            total: [zero; QUERIES],
+            shrink: [zero; QUERIES],
+        };
+        if let Some(sinks) = self.sinks {
+            for (row, lane) in self.rows.clone().zip(0..) {
+                let sink = sinks[row / self.sight.sizes.queries].widen();
+                let none = sink == <T::Wide as Float>::NEG_INFINITY;
+                state.most[lane] = sink;
+                // Its power is 1, or NaN if it is no number.
+                let power = <T::Wide as Float>::ONE + (sink - sink);
+                state.total[lane] = if none { zero } else { power };
+            }
+        }
+        state
+    }
+
+    /// Adds values that may be NaN or infinite: a key that is not seen takes no part.
+    fn add_seen(
+        &self,
+        powers: &[T::Wide],
+        layout: Layout,
+        values: &[T::Wide],
+        sums: &mut [T::Wide],
+        seen: &Seen,
+        keys: Range<usize>,
+    ) {
+        let hidden = <T::Wide as Float>::NEG_INFINITY;
+        // The mask again, on zeros.
+        let mut marks = vec![<T::Wide as Float>::ZERO; powers.len()];
+        self.sight.apply(self.batch, self.rows.clone(), seen, keys, &mut marks, layout);
+        let value_pitch = self.v.pitch();
+        for (row, sums) in sums.chunks_exact_mut(value_pitch.max(1)).enumerate() {
+            for (key, values) in values.chunks_exact(value_pitch).enumerate() {
+                let at = layout.at(row, key);
+                if marks[at] != hidden {
+                    for (sum, &value) in sums.iter_mut().zip(values) {
+                        *sum = *sum + powers[at] * value;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Divides by the total, and stores.
+    fn finish(
+        &self,
+        state: &State<T::Wide>,
+        sums: &mut [T::Wide],
+        out: &mut [T],
+        lse: &mut [T::Wide],
+    ) {
+        let (width, pitch) = (self.v.width, self.v.pitch());
+        let (zero, one) = (<T::Wide as Float>::ZERO, <T::Wide as Float>::ONE);
+        for (row, lse) in lse.iter_mut().enumerate() {
+            let (most, total) = (state.most[row], state.total[row]);
+            let empty = total == zero;
+            *lse = if empty { <T::Wide as Float>::NEG_INFINITY } else { most + Real::log(total) };
+        }
+        if width == 0 {
+            return;
+        }
+        let rows = out.chunks_exact_mut(width).zip(sums.chunks_exact_mut(pitch));
+        for ((out, sums), &total) in rows.zip(&state.total) {
+            let factor = if total == zero { zero } else { one / total };
+            dispatch(|| {
+                for sum in sums.iter_mut() {
+                    *sum = *sum * factor;
+                }
+            });
+            T::narrow_slice(&sums[..width], out);
+        }
+    }
+}
+
+/// Scale and softcap as they are computed with.
+pub(super) fn numbers<W: Wide>(spec: &AttentionSpec) -> (W, Option<W>) {
+    (Float::from_f64(spec.scale), spec.softcap.map(Float::from_f64))
+}
+
+/// What the softmax of each row has come to.
+pub(super) struct State<W> {
+    pub(super) most: Lanes<W>,
+    pub(super) total: Lanes<W>,
+    /// What sums so far are to be multiplied with.
+    pub(super) shrink: Lanes<W>,
+}
+
+/// One tile's step of the softmax: scores become powers.
+struct Softmax<'a, W> {
+    scores: &'a mut [W],
+    pitch: usize,
+    scale: W,
+    softcap: Option<W>,
+    state: &'a mut State<W>,
+}
+
+impl<W: Wide> pulp::WithSimd for Softmax<'_, W> {
+    type Output = ();
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Softmax { scores, pitch, scale, softcap, state } = self;
+        let mut base = state.most;
+        let (most, base) = (&mut state.most[..pitch], &mut base[..pitch]);
+        let (total, factors) = (&mut state.total[..pitch], &mut state.shrink[..pitch]);
+        for line in scores.chunks_exact_mut(pitch) {
+            soften(line, scale, softcap, None);
+            for (most, &score) in most.iter_mut().zip(&*line) {
+                *most = if score > *most { score } else { *most };
+            }
+        }
+        for (((base, most), total), factor) in
+            base.iter_mut().zip(most).zip(&mut *total).zip(factors)
+        {
+            let before = *base;
+            // Powers of what is below everything are taken from zero.
+            *base = if *most == W::NEG_INFINITY { W::ZERO } else { *most };
+            *factor = Real::exp_nonpositive(before - *base);
+            *total = *total * *factor;
+        }
+        for line in scores.chunks_exact_mut(pitch) {
+            for ((score, base), total) in line.iter_mut().zip(&*base).zip(&mut *total) {
+                let power = Real::exp_nonpositive(*score - *base);
+                *total = *total + power;
+                *score = power;
+            }
+        }
+    }
+}
+
+/// Multiplies each row with its factor.
+fn shrink<W: Wide>(sums: &mut [W], pitch: usize, factors: &[W]) {
+    dispatch(|| {
+        for (sums, &factor) in sums.chunks_exact_mut(pitch.max(1)).zip(factors) {
+            if factor != W::ONE {
+                for sum in sums {
+                    *sum = *sum * factor;
+                }
+            }
+        }
+    });
+}
+
+#[inline(always)]
+pub(super) fn all_finite<W: Wide>(values: &[W]) -> bool {
+    // Finite numbers times zero are zero, others are NaN.
+    let zeros = values.iter().fold(W::ZERO, |sum, &value| sum + value * W::ZERO);
+    zeros == W::ZERO
+}
+
+/// Takes the first elements off a slice; all if there are fewer.
+pub(super) fn split<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
+    let all = std::mem::take(rest);
+    let (first, others) = all.split_at_mut(count.min(all.len()));
+    *rest = others;
+    first
+}
+
+/// Bytes of an output as elements.
+pub(super) fn cast<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T]> {
+    // No memory is aligned for nothing in particular.
+    if bytes.is_empty() {
+        return Ok(&mut []);
+    }
+    bytemuck::try_cast_slice_mut(bytes)
+        .map_err(|error| Error::argument("attention", "outputs", "aligned memory", error))
+}

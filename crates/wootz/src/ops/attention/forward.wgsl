@@ -1,0 +1,78 @@
+// A workgroup takes R rows, which are queries of a head or of the heads that share keys, and goes
+// through the keys tile by tile with an online softmax. A thread holds some columns of one row.
+
+var<workgroup> held_q: array<f32, R * D>;
+var<workgroup> tile: array<u32, R * C>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
+        @builtin(local_invocation_index) lid: u32) {
+    let group = wid.x + wid.y * groups.x;
+    if (group >= p.groups) { return; }
+    let split = group % p.splits;
+    let blocks = (p.rows + R - 1u) / R;
+    let kind = group / p.splits / blocks;
+    let first = (group / p.splits % blocks) * R;
+    let batch = kind / p.kinds;
+    if (lid == 0u) { check_length(batch); }
+    let before = (kind % p.kinds) * p.rows;
+    let key_head = batch * p.key_heads + before / p.queries / (p.heads / p.key_heads);
+    let r = lid / LANES;
+    let lane = lid % LANES;
+    let live = first + r < p.rows;
+    let row = before + min(first + r, p.rows - 1u);
+    let query = row % p.queries;
+    let head = row / p.queries;
+    let range = sees(batch, query);
+    let mask_at = mask_row(batch, head, query);
+
+    // The keys that any row sees: rows of several heads see what all queries do.
+    var query_first = first;
+    var query_last = min(first + R, p.rows) - 1u;
+    if (p.rows != p.queries) {
+        query_first = 0u;
+        query_last = p.queries - 1u;
+    }
+    let begin = max(sees(batch, query_first).x, split * p.split_keys);
+    let end = min(sees(batch, query_last).y, (split + 1u) * p.split_keys);
+
+    hold_q(p.q_offset, kind * p.rows + first, (kind + 1u) * p.rows, lid);
+    var most = LOWEST;
+    var total = 0.0;
+    var sums: array<f32, SUMS_V>;
+    for (var i = 0u; i < SUMS_V; i++) { sums[i] = 0.0; }
+    let k_base = p.k_offset + key_head * p.keys * D;
+    let v_base = p.v_offset + key_head * p.keys * DV;
+    for (var key = begin; key < end; key += C) {
+        let products = products_k(k_base, key, end, r, lane, lid);
+        for (var t = 0u; t < PER; t++) {
+            let c = lane + t * LANES;
+            var bits = HIDDEN;
+            if (key + c < end) { bits = score_bits(products[t], range, mask_at, key + c); }
+            tile[r * C + c] = bits;
+        }
+        workgroupBarrier();
+        var top = most;
+        for (var c = 0u; c < C; c++) {
+            let bits = tile[r * C + c];
+            if (!strange(bits)) { top = max(top, bitcast<f32>(bits)); }
+        }
+        workgroupBarrier();
+        for (var t = 0u; t < PER; t++) {
+            let at = r * C + lane + t * LANES;
+            let bits = tile[at];
+            if (bits != HIDDEN) { tile[at] = bitcast<u32>(power_of(bits, top)); }
+        }
+        workgroupBarrier();
+        let shrink = wz_exp(most - top);
+        most = top;
+        total *= shrink;
+        for (var i = 0u; i < SUMS_V; i++) { sums[i] *= shrink; }
+        for (var c = 0u; c < C; c++) {
+            let bits = tile[r * C + c];
+            if (bits != HIDDEN) { total += bitcast<f32>(bits); }
+        }
+        add_v(&sums, v_base, key, end, r, lane, lid);
+    }
+    if (live) { finish(batch * p.heads * p.queries + row, head, split, most, total, &sums, lane); }
+}

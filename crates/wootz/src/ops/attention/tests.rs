@@ -1,0 +1,234 @@
+//! What the harness cannot say: lengths of more than a few tiles on both devices, errors, and rows
+//! that see nothing.
+
+use super::*;
+use crate::autograd::{grad, vjp};
+use crate::op::Op;
+use crate::testing::devices;
+use crate::{Device, Encoder, Workspace, eval};
+
+/// Numbers that repeat after a prime, in ±1.
+fn numbers(seed: usize, shape: &[usize], device: &Device) -> Array {
+    let count = shape.iter().product();
+    let value = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.5 - 1.0;
+    let values: Vec<f32> = (0..count).map(value).collect();
+    Array::from_slice_on(&values, shape, device).unwrap()
+}
+
+/// The largest difference, over that of the second list's largest number and 1.
+fn error(got: &Array, want: &Array) -> f64 {
+    let [got, want] = [got, want].map(|x| x.astype(DType::F32).unwrap().to_vec::<f32>().unwrap());
+    let largest = want.iter().fold(1f32, |most, x| most.max(x.abs()));
+    let off = got.iter().zip(&want).map(|(a, b)| match a == b {
+        true => 0.0,
+        false => (a - b).abs() as f64,
+    });
+    off.fold(0.0, |most: f64, x| if x <= most { most } else { x }) / largest as f64
+}
+
+struct Given {
+    q: Array,
+    k: Array,
+    v: Array,
+    dout: Array,
+}
+
+fn given(
+    device: &Device,
+    [heads, key_heads]: [usize; 2],
+    [queries, keys]: [usize; 2],
+    dims: usize,
+) -> Given {
+    Given {
+        q: numbers(1, &[1, heads, queries, dims], device),
+        k: numbers(2, &[1, key_heads, keys, dims], device),
+        v: numbers(3, &[1, key_heads, keys, dims], device),
+        dout: numbers(4, &[1, heads, queries, dims], device),
+    }
+}
+
+/// The output and the gradients of `q`, `k` and `v`.
+fn trained(x: &Given, options: &AttentionOptions<'_>) -> Vec<Array> {
+    let inputs = [x.q.clone(), x.k.clone(), x.v.clone()];
+    let function = |x: &[Array]| Ok(vec![attention(&x[0], &x[1], &x[2], options)?]);
+    let (mut outputs, gradients) = vjp(function, &inputs, &[x.dout.clone()]).unwrap();
+    outputs.extend(gradients);
+    eval(&outputs).unwrap();
+    outputs
+}
+
+#[test]
+fn long_rows_agree_with_the_composition_on_every_device() {
+    let causal = AttentionOptions { causal: true, ..AttentionOptions::new(0.5) };
+    for device in devices() {
+        // One query of a token, a tile more than many, and queries without keys.
+        for (lengths, options) in [
+            ([1, 1025], AttentionOptions::new(0.5)),
+            ([1025, 1025], AttentionOptions { window: Some(100), ..causal }),
+            ([300, 200], causal),
+        ] {
+            let x = given(&device, [2, 1], lengths, 4);
+            let cpu = given(&Device::cpu(), [2, 1], lengths, 4);
+            let (spec, inputs) = prepared(&cpu.q, &cpu.k, &cpu.v, &options).unwrap();
+            let op = Attention::new(spec);
+            let plain = |x: &[Array]| op.composed(x).unwrap();
+            let (mut want, gradients) = vjp(plain, &inputs, &[cpu.dout.clone()]).unwrap();
+            want.extend(gradients);
+            for (i, (got, want)) in trained(&x, &options).iter().zip(&want).enumerate() {
+                let got = crate::to_device(got, &Device::cpu()).unwrap();
+                let off = error(&got, want);
+                assert!(off < 2e-5, "{device}, {lengths:?}, result {i}: off by {off:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn scores_of_magnitude_50_are_as_exact_as_others() {
+    let cpu = Device::cpu();
+    let x = given(&cpu, [2, 2], [70, 130], 16);
+    let wide = |x: &Array| x.astype(DType::F64).unwrap();
+    let wide = Given { q: wide(&x.q), k: wide(&x.k), v: wide(&x.v), dout: wide(&x.dout) };
+    let options = AttentionOptions { causal: true, ..AttentionOptions::new(20.0) };
+    for (got, want) in trained(&x, &options).iter().zip(&trained(&wide, &options)) {
+        // Scores of that size are off by some millionths, and so are their powers.
+        assert!(error(got, want) < 1e-4, "{}", error(got, want));
+        assert!(got.to_vec::<f32>().unwrap().iter().all(|x| x.is_finite()));
+    }
+}
+
+#[test]
+fn a_query_that_sees_nothing_gets_zeros_and_gives_none() {
+    for device in devices() {
+        let x = given(&device, [2, 1], [6, 4], 8);
+        let seen: Vec<f32> =
+            (0..24).map(|i| if i / 4 == 2 { f32::NEG_INFINITY } else { 0.0 }).collect();
+        let mask = Array::from_slice_on(&seen, &[6, 4], &device).unwrap();
+        let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::new(1.0) };
+        let results = trained(&x, &options);
+        let values: Vec<Vec<f32>> = results.iter().map(|x| x.to_vec().unwrap()).collect();
+        assert!(values.iter().flatten().all(|x| x.is_finite()), "{device}");
+        for (what, values) in [("output", &values[0]), ("gradient", &values[1])] {
+            for head in 0..2 {
+                let row = &values[(head * 6 + 2) * 8..(head * 6 + 3) * 8];
+                assert_eq!(row, [0.0; 8], "{what} on {device}");
+                assert_ne!(values[(head * 6 + 3) * 8], 0.0, "{what} on {device}");
+            }
+        }
+        let with_lse = attention_with_lse(&x.q, &x.k, &x.v, &options).unwrap();
+        assert_eq!(with_lse.1.to_vec::<f32>().unwrap()[2], f32::NEG_INFINITY, "{device}");
+    }
+}
+
+#[test]
+fn what_lies_behind_the_valid_length_may_be_anything() {
+    for device in devices() {
+        let x = given(&device, [2, 1], [3, 40], 8);
+        let rows = numbers(2, &[1, 1, 40, 8], &Device::cpu()).to_vec::<f32>().unwrap();
+        let spoiled: Vec<f32> =
+            rows.iter().enumerate().map(|(i, &x)| if i < 8 * 21 { x } else { f32::NAN }).collect();
+        let spoiled = Array::from_slice_on(&spoiled, &[1, 1, 40, 8], &device).unwrap();
+        let length = Array::from_slice_on(&[21i32], &[], &device).unwrap();
+        let options = AttentionOptions {
+            causal: true,
+            key_length: Some(&length),
+            ..AttentionOptions::new(1.0)
+        };
+        let got = attention(&x.q, &spoiled, &spoiled, &options).unwrap();
+        let valid = spoiled.index((crate::Ellipsis, ..21, ..)).unwrap();
+        let options = AttentionOptions { key_length: None, ..options };
+        let want = attention(&x.q, &valid, &valid, &options).unwrap();
+        let off = error(&got, &want);
+        assert!(off < 1e-5, "{device}: off by {off:e}");
+    }
+}
+
+#[test]
+fn sequences_one_after_the_other_are_as_each_alone() {
+    for device in devices() {
+        let x = given(&device, [2, 1], [40, 90], 8);
+        let (queries, keys) = ([0, 17, 17, 40], [0, 33, 50, 90]);
+        let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], &device).unwrap();
+        let (query_ends, key_ends) = (ends(&queries), ends(&keys));
+        let causal =
+            AttentionOptions { causal: true, window: Some(21), ..AttentionOptions::new(0.5) };
+        let options = AttentionOptions { sequences: Some((&query_ends, &key_ends)), ..causal };
+        let all = trained(&x, &options);
+        for i in 0..3 {
+            let part = |x: &Array, ends: [i32; 4]| {
+                let range = ends[i] as i64..ends[i + 1] as i64;
+                x.index((crate::Ellipsis, range, ..)).unwrap().contiguous().unwrap()
+            };
+            let one = Given {
+                q: part(&x.q, queries),
+                k: part(&x.k, keys),
+                v: part(&x.v, keys),
+                dout: part(&x.dout, queries),
+            };
+            let alone = trained(&one, &causal);
+            let ends = [queries, queries, keys, keys];
+            for ((all, ends), alone) in all.iter().zip(ends).zip(&alone) {
+                let off = error(&part(all, ends), alone);
+                assert!(off < 1e-5, "{device}, sequence {i}: off by {off:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_arguments_are_errors_with_the_numbers() {
+    let cpu = Device::cpu();
+    let x = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();
+    let says = |result: Result<Array>, words: &[&str]| {
+        let text = result.unwrap_err().to_string();
+        for word in words {
+            assert!(text.contains(word), "{text}: no {word}");
+        }
+    };
+    let plain = AttentionOptions::new(1.0);
+    let (q, k) = (x(&[1, 6, 3, 8]), x(&[1, 2, 5, 8]));
+    let (odd, wide) = (x(&[1, 4, 5, 8]), x(&[1, 2, 3, 513]));
+    says(attention(&q, &odd, &odd, &plain), &["6", "4"]);
+    says(attention(&wide, &wide, &wide, &plain), &["512", "513"]);
+    says(attention(&q, &k, &odd, &plain), &["v", "[1, 2, 5, dims]", "[1, 4, 5, 8]"]);
+    let mask = x(&[4, 5]);
+    let options = AttentionOptions { mask: Some(&mask), ..plain };
+    says(attention(&q, &k, &k, &options), &["mask", "[1, 6, 3, 5]", "[1, 1, 4, 5]"]);
+    let options = AttentionOptions { causal: true, window: Some(-2), ..plain };
+    says(attention(&q, &k, &k, &options), &["window", "-2"]);
+    let options = AttentionOptions { causal: true, window: Some(0), ..plain };
+    says(attention(&q, &k, &k, &options), &["window", "0"]);
+    let sinks = x(&[2]);
+    let options = AttentionOptions { sinks: Some(&sinks), ..plain };
+    says(attention(&q, &k, &k, &options), &["sinks", "[6]", "[2]"]);
+    let length = Array::from_slice(&[1i32, 2], &[2]).unwrap();
+    let options = AttentionOptions { key_length: Some(&length), ..plain };
+    says(attention(&q, &k, &k, &options), &["key_length", "[1]", "[2]"]);
+    let ends = Array::from_slice(&[0, 2, 1, 3], &[4]).unwrap();
+    let options = AttentionOptions { sequences: Some((&ends, &ends)), ..plain };
+    let result = attention(&q, &k, &k, &options).unwrap();
+    says(result.eval().map(|()| result), &["query_ends", "3", "[0, 2, 1, 3]"]);
+    let options = AttentionOptions { softcap: Some(-1.0), ..plain };
+    says(attention(&q, &k, &k, &options), &["softcap", "-1"]);
+    let op = AttentionBackward::new(AttentionSpec::new(1.0));
+    let rows = x(&[1, 6, 4]);
+    let result = Array::apply(op, &[&q, &k, &k, &q, &rows, &x(&[1, 6, 3])]);
+    says(result, &["lse", "[1, 6, 3]", "[1, 6, 4]"]);
+
+    // At the explicit level as well.
+    let mut encoder = Encoder::new(&cpu).unwrap();
+    let (out, d) = (x(&[1, 6, 3, 8]), x(&[1, 6, 4]));
+    eval([&q, &out, &d]).unwrap();
+    let result = encoder.run(&AttentionBackwardD, &[&q, &out], &[&d], &mut Workspace::none(&cpu));
+    says(result.map(|()| q.clone()), &["d", "[1, 6, 3]", "[1, 6, 4]"]);
+}
+
+#[test]
+fn gradients_of_gradients_go_through_the_kernels() {
+    let x = given(&Device::cpu(), [2, 1], [5, 7], 4);
+    let options = AttentionOptions { causal: true, ..AttentionOptions::new(0.5) };
+    let loss = |q: &[Array]| attention(&q[0], &x.k, &x.v, &options)?.square()?.sum(());
+    let slope = |q: &[Array]| grad(loss)(q)?[0].square()?.sum(());
+    let second = grad(slope)(&[x.q.clone()]).unwrap().remove(0);
+    assert!(second.to_vec::<f32>().unwrap().iter().all(|x| x.is_finite()));
+}

@@ -1,0 +1,106 @@
+//! Attention, one score after the other.
+
+use wootz::op::Tolerance;
+use wootz::{AttentionOptions, DType, attention, attention_backward_d};
+
+use super::Known;
+use super::tensor::Tensor;
+
+/// What a score is made of beside the product.
+#[derive(Clone, Copy, Default)]
+struct How {
+    causal: bool,
+    window: Option<usize>,
+    softcap: Option<f64>,
+    mask: bool,
+    additive: bool,
+    sinks: bool,
+}
+
+pub(crate) fn cases() -> Vec<Known> {
+    const Q: &[usize] = &[2, 4, 9, 6];
+    const K: &[usize] = &[2, 2, 11, 6];
+    const V: &[usize] = &[2, 2, 11, 5];
+    let known = |label: &str, how: How, more: Option<&[usize]>| {
+        let shapes: Vec<&[usize]> = [Q, K, V].into_iter().chain(more).collect();
+        Known::new(
+            "scaled_dot_product_attention",
+            &shapes,
+            move |x| {
+                let options = AttentionOptions {
+                    causal: how.causal,
+                    window: how.window.map(|window| window as i64),
+                    softcap: how.softcap,
+                    mask: x.get(3).filter(|_| how.mask),
+                    sinks: x.get(3).filter(|_| how.sinks),
+                    ..AttentionOptions::new(SCALE)
+                };
+                attention(&x[0], &x[1], &x[2], &options)
+            },
+            move |x| attend(x, how),
+        )
+        .label(label)
+        .with(|case| case.tolerance(Tolerance::Reduction))
+    };
+    let none = How::default();
+    let causal = How { causal: true, ..none };
+    vec![
+        known("all keys", none, None),
+        known("causal", causal, None),
+        known("window", How { window: Some(3), ..causal }, None),
+        known("softcap", How { softcap: Some(1.5), ..none }, None),
+        known("sinks", How { sinks: true, ..none }, Some(&[4])),
+        known("additive mask", How { mask: true, additive: true, ..causal }, Some(&[4, 9, 1])),
+        known("bool mask", How { mask: true, ..none }, Some(&[2, 1, 9, 11]))
+            .with(|case| case.fixed(3, DType::Bool, 0.0..2.0)),
+        Known::new(
+            "attention_backward_d",
+            &[&[1, 2, 3, 33], &[1, 2, 3, 33]],
+            |x| attention_backward_d(&x[0], &x[1]),
+            |x| {
+                Tensor::from_fn(&[1, 2, 3], |i| {
+                    let at = |d: usize| [i[0], i[1], i[2], d];
+                    (0..33).map(|d| x[0].at(&at(d)) * x[1].at(&at(d))).sum()
+                })
+            },
+        )
+        .with(|case| case.tolerance(Tolerance::Reduction)),
+    ]
+}
+
+const SCALE: f64 = 0.4;
+
+fn attend(x: &[Tensor], how: How) -> Tensor {
+    let (q, k, v) = (&x[0], &x[1], &x[2]);
+    let (heads, queries, keys) = (q.shape[1], q.shape[2], k.shape[2]);
+    let group = heads / k.shape[1];
+    Tensor::from_fn(&[q.shape[0], heads, queries, v.shape[3]], |at| {
+        let [b, h, i, d] = [at[0], at[1], at[2], at[3]];
+        let position = (i + keys - queries) as i64;
+        let mut powers = 0.0;
+        let mut sum = 0.0;
+        for j in 0..keys {
+            let product: f64 =
+                (0..q.shape[3]).map(|e| q.at(&[b, h, i, e]) * k.at(&[b, h / group, j, e])).sum();
+            let mut score = SCALE * product;
+            if let Some(softcap) = how.softcap {
+                score = softcap * (score / softcap).tanh();
+            }
+            let mask = if how.mask { x[3].broadcast_at(&[b, h, i, j]) } else { 1.0 };
+            let after = how.causal && j as i64 > position;
+            let before = how.window.is_some_and(|window| position - j as i64 >= window as i64);
+            if after || before || (how.mask && !how.additive && mask == 0.0) {
+                continue;
+            }
+            if how.additive {
+                score += mask;
+            }
+            powers += score.exp();
+            sum += score.exp() * v.at(&[b, h / group, j, d]);
+        }
+        if how.sinks {
+            powers += x[3].at(&[h]).exp();
+        }
+        if powers == 0.0 { 0.0 } else { sum / powers }
+    })
+}
