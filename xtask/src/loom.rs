@@ -24,7 +24,12 @@ const FILES: [&str; 2] = ["threads.rs", "buffer.rs"];
 
 /// Mistakes: what, in which file, instead of which words, and which.
 const PLANTED: [(&str, &str, &str, &str); 6] = [
-    ("no look at the state before parking", FILES[0], "if !is_new(self.", "if !is_new(0 & self."),
+    (
+        "no look at the state before parking",
+        FILES[0],
+        "if !can_join(self.",
+        "if !can_join(0 & self.",
+    ),
     ("no fence before parking", FILES[0], "fence(Ordering::SeqCst);\n                if", "if"),
     (
         "a job opens before it is written",

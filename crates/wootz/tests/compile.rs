@@ -294,6 +294,15 @@ fn arguments_given_away_are_written_only_if_nobody_else_sees_them() -> Result<()
         let got = sum.call_owned(vec![both.clone(), both])?;
         assert_eq!(got[0].to_vec::<f32>()?, [3.0; 4096], "{device}");
         assert_eq!(got[1].to_vec::<f32>()?, [1.0; 4096], "{device}");
+        // The beginning of something larger has not its memory.
+        let beginning = compile(|x: &[Array]| {
+            let (wide, of) = (&x[0] * 3.0, |x: &Array| wootz::slice(x, &[0, 0], &[2, 64], &[1, 1]));
+            let first = ops::softmax(&of(&ops::softmax(&wide, 0)?)?, 1)?;
+            Ok(vec![first, ops::softmax(&of(&x[1])?, 1)?])
+        });
+        for got in beginning.call_owned(vec![ones()?, ones()?])? {
+            assert_eq!(got.to_vec::<f32>()?, [1.0 / 64.0; 128], "{device}");
+        }
         // What a plan gave as a result is given away to it again.
         let mut x = twice.call(&[ones()?, row.clone()])?.remove(0);
         for _ in 0..3 {

@@ -280,7 +280,7 @@ impl Team {
         let mut idle = Idle::new();
         loop {
             let state = self.state.0.load(Ordering::Relaxed);
-            if is_new(state, seen) {
+            if can_join(state, seen) {
                 let joined = self.state.0.compare_exchange_weak(
                     state,
                     state + 1,
@@ -308,7 +308,7 @@ impl Team {
                 // two threads.
                 parked.swap(true, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                if !is_new(self.state.0.load(Ordering::Relaxed), seen) {
+                if !can_join(self.state.0.load(Ordering::Relaxed), seen) {
                     while parked.load(Ordering::Relaxed) {
                         thread::park();
                     }
@@ -326,7 +326,7 @@ fn number_of(state: u64) -> u64 {
 }
 
 /// Whether the job can be joined by a worker that joined `seen` last.
-fn is_new(state: u64, seen: u64) -> bool {
+fn can_join(state: u64, seen: u64) -> bool {
     state & OPEN != 0 && number_of(state) != seen
 }
 

@@ -393,7 +393,7 @@ impl Planner<'_> {
 
     /// Gives memory to results, and to what they are computed from in place.
     fn place_results(&mut self, wanted: &[usize]) -> Vec<Outcome> {
-        let mut results = Vec::new();
+        let mut results: Vec<Outcome> = Vec::new();
         let mut ends = Vec::new();
         for &storage in wanted {
             if self.storages[storage].place.is_none() {
@@ -413,18 +413,19 @@ impl Planner<'_> {
         for (result, end) in ends.into_iter().enumerate() {
             let mut storage = end;
             while let Some(&(number, output)) = writers.get(&storage) {
-                let found =
-                    donors(&self.storages, number, &self.steps[number], output).find_map(|input| {
-                        match self.storages[input].place {
-                            None => Some((input, None)),
-                            Some(Place::Argument(index))
-                                if !wanted.contains(&input) && !given.contains(&index) =>
-                            {
-                                Some((input, Some(index)))
-                            }
-                            _ => None,
-                        }
-                    });
+                // All of it: an input may be a view of the beginning of something larger.
+                let bytes = results[result].bytes;
+                let can_give = |input: usize| match self.storages[input].place {
+                    None => (self.storages[input].bytes == bytes).then_some((input, None)),
+                    Some(Place::Argument(index)) => {
+                        let free = !wanted.contains(&input) && !given.contains(&index);
+                        let fits = self.arguments[index].nbytes() == bytes;
+                        (free && fits).then_some((input, Some(index)))
+                    }
+                    _ => None,
+                };
+                let step = &self.steps[number];
+                let found = donors(&self.storages, number, step, output).find_map(can_give);
                 match found {
                     Some((input, None)) => {
                         self.storages[input].place = Some(Place::Result(result));
