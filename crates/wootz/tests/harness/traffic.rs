@@ -90,6 +90,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (&["at", "put_along_axis", "scatter", "slice_update"], 32.0, "lanes write what indices name"),
     (&["concatenate", "pad"], 32.0, "short rows of an array lie a row of the result apart"),
+    (
+        &["attention_backward_mask"],
+        32.0,
+        "a lane goes through the keys and values of an element of its own",
+    ),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (

@@ -391,9 +391,11 @@ impl<'c, 'a> Text<'c, 'a> {
         let hidden = match self.spec.mask {
             MaskKind::None => "return bits_of(score);",
             MaskKind::Bool => "return select(bits_of(score), HIDDEN, mask(at) == 0u);",
+            // Asked of the mask's own bits: see fast math.
             MaskKind::Additive => {
-                "let added = mask(at); \
-                 return select(bits_of(score + added), HIDDEN, bitcast<u32>(added) == 0xff800000u);"
+                "let added = mask(at); let own = bitcast<u32>(added); \
+                 if (own == 0xff800000u) { return HIDDEN; } \
+                 if (strange(own)) { return 0x7fc00000u; } return bits_of(score + added);"
             }
         };
         let text = format!("fn hidden(score: f32, at: u32) -> u32 {{ {hidden} }}\n");

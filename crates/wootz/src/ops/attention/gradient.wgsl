@@ -5,8 +5,8 @@ fn gradient_of(product: f32, dp: f32, row: vec4<u32>, mask_at: u32, key: u32) ->
     let bits = score_bits(product, row.zw, mask_at, key);
     // A row that sees nothing has no log-sum-exp to start from.
     if (bits == HIDDEN || row.x == 0xff800000u) { return Gradient(0.0, 0.0, false); }
-    if (bits == 0xff800000u) { return Gradient(0.0, 0.0, true); }
     let power = power_of(bits, bitcast<f32>(row.x));
+    if (bits == 0xff800000u) { return Gradient(power, 0.0, true); }
     return Gradient(power, power * (dp - bitcast<f32>(row.y)), true);
 }
 

@@ -176,6 +176,45 @@ fn sequences_one_after_the_other_are_as_each_alone() {
 }
 
 #[test]
+fn the_explicit_level_runs_the_same_kernels_in_given_memory() {
+    for device in devices() {
+        let x = given(&device, [2, 1], [2, 300], 8);
+        eval([&x.q, &x.k, &x.v, &x.dout]).unwrap();
+        let spec = AttentionSpec::causal(0.5);
+        let empty = |x: &Array| Array::empty_on(x.shape(), DType::F32, &device).unwrap();
+        let rows = || Array::empty_on(&[1, 2, 2], DType::F32, &device).unwrap();
+        let (out, lse, d) = (empty(&x.q), rows(), rows());
+        let gradients = [empty(&x.q), empty(&x.k), empty(&x.v)];
+        let metas = [x.q.meta(), x.k.meta(), x.v.meta()];
+        let forward = Attention::with_lse(spec);
+        let scratch = forward.scratch(&metas, device.is_gpu());
+        let mut encoder = Encoder::new(&device).unwrap();
+        if scratch > 0 {
+            let mut none = Workspace::none(&device);
+            let result = encoder.run(&forward, &[&x.q, &x.k, &x.v], &[&out, &lse], &mut none);
+            assert!(result.unwrap_err().to_string().contains(&scratch.to_string()));
+        }
+        let mut workspace = Workspace::new(&device, 1 << 16).unwrap();
+        encoder.run(&forward, &[&x.q, &x.k, &x.v], &[&out, &lse], &mut workspace).unwrap();
+        encoder.run(&AttentionBackwardD, &[&out, &x.dout], &[&d], &mut workspace).unwrap();
+        let inputs = [&x.q, &x.k, &x.v, &x.dout, &lse, &d];
+        let outputs = [&gradients[0], &gradients[1], &gradients[2]];
+        encoder.run(&AttentionBackward::new(spec), &inputs, &outputs, &mut workspace).unwrap();
+        encoder.submit().unwrap().wait().unwrap();
+        let options = AttentionOptions { causal: true, ..AttentionOptions::new(0.5) };
+        for (lazy, explicit) in
+            trained(&x, &options).iter().zip([&out].into_iter().chain(&gradients))
+        {
+            assert_eq!(
+                lazy.to_vec::<f32>().unwrap(),
+                explicit.to_vec::<f32>().unwrap(),
+                "{device}"
+            );
+        }
+    }
+}
+
+#[test]
 fn bad_arguments_are_errors_with_the_numbers() {
     let cpu = Device::cpu();
     let x = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();

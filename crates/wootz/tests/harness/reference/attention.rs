@@ -18,9 +18,9 @@ struct How {
 }
 
 pub(crate) fn cases() -> Vec<Known> {
-    const Q: &[usize] = &[2, 4, 9, 6];
-    const K: &[usize] = &[2, 2, 11, 6];
-    const V: &[usize] = &[2, 2, 11, 5];
+    const Q: &[usize] = &[2, 4, 9, 8];
+    const K: &[usize] = &[2, 2, 11, 8];
+    const V: &[usize] = &[2, 2, 11, 8];
     let known = |label: &str, how: How, more: Option<&[usize]>| {
         let shapes: Vec<&[usize]> = [Q, K, V].into_iter().chain(more).collect();
         Known::new(

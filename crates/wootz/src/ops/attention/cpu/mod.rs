@@ -220,6 +220,17 @@ where
         let hidden = <T::Wide as Float>::NEG_INFINITY;
         let [by_batch, by_head, by_query, by_key] = self.sizes.mask_strides();
         let queries = self.sizes.queries;
+        if self.spec.mask == MaskKind::None && layout.by_row == 1 {
+            // Along the lines, as they lie.
+            for (line, key) in keys.enumerate() {
+                let scores = &mut scores[line * layout.by_key..][..rows.len()];
+                for (score, &(start, end)) in scores.iter_mut().zip(&seen.each) {
+                    let seen = (start..end).contains(&(key as u32));
+                    *score = if seen { *score } else { hidden };
+                }
+            }
+            return;
+        }
         for (column, row) in rows.enumerate() {
             let (start, end) = seen.each[column];
             let (start, end) = (start as usize, end as usize);
