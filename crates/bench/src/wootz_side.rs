@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use wootz::op::Op;
 use wootz::{Array, DType, Device, Encoder, Workspace, ops, random};
 
-use crate::rows::Row;
+use crate::mlp::MlpStep;
+use crate::rows::{Goal, Row};
 use crate::{Subject, THREADS};
 
 /// How wootz runs a row; nothing while it cannot.
@@ -56,6 +57,27 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
             let (a, b) = (data(1, &row.sizes[..2])?, data(2, &row.sizes[1..])?);
             lazy(move || ops::matmul(&a, &b))
         }
+        "mlp_step" | "mlp_step_compiled" => {
+            let mut step = MlpStep::new(row)?;
+            Box::new(move |reps| best(reps, || step.run()))
+        }
+        // Kernels that cannot be fused, because a view lies between them, and ones that can.
+        "replay_node" | "replay_fused_node" => {
+            let (count, fused) = (row.sizes[0], row.name == "replay_fused_node");
+            let chain = wootz::compile(move |x: &[Array]| {
+                let mut y = x[0].clone();
+                for _ in 0..count {
+                    y = ops::add(&y, &x[1])?;
+                    y = if fused { y } else { y.transpose()? };
+                }
+                Ok(vec![y])
+            });
+            let arguments = [data(1, &[4, 4])?, data(2, &[4, 4])?];
+            if !fused && chain.plan(&arguments)?.kernels != count {
+                bail!("{} kernels instead of {count}", chain.plan(&arguments)?.kernels);
+            }
+            Box::new(move |reps| best(50 * reps, || chain.call(&arguments).map(drop)))
+        }
         // Nodes of two inputs; what they hold is let go outside the time taken.
         "lazy_node" => {
             let (x, y) = (data(1, &[4])?, data(2, &[4])?);
@@ -76,6 +98,20 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
         }
         _ => return Ok(None),
     }))
+}
+
+/// Bytes that wootz takes at most for one run of a row, where that is compared.
+pub fn peak_bytes(row: &Row) -> Result<Option<f64>> {
+    if !row.goals.iter().any(|goal| matches!(goal, Goal::Memory(..))) {
+        return Ok(None);
+    }
+    let cpu = Device::cpu();
+    let before = cpu.memory().active;
+    let mut step = MlpStep::new(row)?;
+    (0..3).try_for_each(|_| step.run())?;
+    cpu.reset_peak_memory();
+    step.run()?;
+    Ok(Some((cpu.memory().peak - before) as f64))
 }
 
 /// An operation into memory that is there already.

@@ -13,6 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 /// Sets how many threads CPU kernels use, the calling thread included. Zero counts as one.
 ///
 /// Results do not depend on this number: the same input gives the same bits with any.
@@ -91,6 +93,22 @@ pub(crate) fn chunks2_mut<A: Send, B: Send>(
         // SAFETY: `for_each` hands out each index once, so no chunk is borrowed twice.
         let (a, b) = unsafe { (a.chunk(i), b.chunk(i)) };
         f(i, a, b);
+    });
+}
+
+/// As [`chunks_mut`], for any number of slices, each with the length of its chunks. All must give
+/// the same number of chunks.
+pub(crate) fn chunks_all_mut<'a, T: Send + 'a>(
+    slices: impl Iterator<Item = (&'a mut [T], usize)>,
+    f: impl Fn(usize, &mut [&mut [T]]) + Sync,
+) {
+    let cuts: SmallVec<[Cut<T>; 4]> = slices.map(|(data, chunk)| Cut::new(data, chunk)).collect();
+    let count = cuts.iter().map(Cut::count).min().unwrap_or(0);
+    debug_assert!(cuts.iter().all(|cut| cut.count() == count), "slices of as many chunks");
+    for_each(count, |i| {
+        // SAFETY: `for_each` hands out each index once, so no chunk is borrowed twice.
+        let chunk = |cut| unsafe { Cut::chunk(cut, i) };
+        f(i, &mut cuts.iter().map(chunk).collect::<SmallVec<[&mut [T]; 4]>>());
     });
 }
 

@@ -102,13 +102,36 @@ where
     /// The results of the function. Inside another transform the function itself runs, so that the
     /// transform sees what it does.
     pub fn call(&self, arguments: &[Array]) -> Result<Vec<Array>> {
+        self.replay(arguments.to_vec(), false)
+    }
+
+    /// As [`call`](Compiled::call), but takes the arguments. Where nobody else holds an argument,
+    /// and the kernel that reads it last makes a result of the same shape and dtype element by
+    /// element, the result is written over it. So a step of training needs its parameters and
+    /// the optimizer's state once, not twice.
+    ///
+    /// ```
+    /// use wootz::{Array, compile, multiply, subtract};
+    /// let step = compile(|x: &[Array]| Ok(vec![subtract(&x[0], multiply(0.5, &x[1])?)?]));
+    /// let mut w = Array::new([1.0f32, 2.0])?;
+    /// for _ in 0..2 {
+    ///     w = step.call_taking(vec![w, Array::new([1.0f32, 1.0])?])?.remove(0);
+    /// }
+    /// assert_eq!(w.to_vec::<f32>()?, [0.0, 1.0]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn call_taking(&self, arguments: Vec<Array>) -> Result<Vec<Array>> {
+        self.replay(arguments, true)
+    }
+
+    fn replay(&self, arguments: Vec<Array>, donate: bool) -> Result<Vec<Array>> {
         if is_recording() || arguments.iter().any(|argument| argument.node.traced) {
-            return (self.function)(arguments);
+            return (self.function)(&arguments);
         }
-        let plan = self.plan_for(arguments)?;
-        let rows = arguments.iter().map(Array::dense).collect::<Result<Vec<_>>>()?;
+        let plan = self.plan_for(&arguments)?;
+        let rows = arguments.into_iter().map(|x| x.dense()).collect::<Result<Vec<_>>>()?;
         super::eval(&rows)?;
-        let results = plan.replay(&rows)?;
+        let results = plan.replay(&rows, donate)?;
         self.cache().stats.replays += 1;
         Ok(results)
     }

@@ -53,6 +53,9 @@ pub(crate) struct Plan {
     /// Bytes of each slot, and of each result.
     slots: Vec<usize>,
     results: Vec<usize>,
+    /// For each result an argument that is read for the last time by what writes the result, and in
+    /// whose memory it can be written.
+    donors: Vec<Option<usize>>,
     nodes: usize,
     memory: Mutex<Option<Memory>>,
 }
@@ -114,13 +117,15 @@ impl Plan {
     }
 
     /// Computes the results for arguments that are evaluated, row-major and of the plan's signature.
-    pub(crate) fn replay(&self, arguments: &[Array]) -> Result<Vec<Array>> {
+    /// With `donate` results may be written over arguments that nobody else holds.
+    pub(crate) fn replay(&self, arguments: &[Array], donate: bool) -> Result<Vec<Array>> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         if memory.is_none() {
             *memory = Some(self.lay_out()?);
         }
         let Some(memory) = memory.as_mut() else { return Ok(Vec::new()) };
-        let results = memory.next_results(&self.device, &self.results)?;
+        let donor = |result: usize| arguments.get(self.donors[result].filter(|_| donate)?);
+        let results = memory.next_results(&self.device, &self.results, donor)?;
         let given = |place: Place| match place {
             Place::Argument(index) => arguments[index].buffer(),
             Place::Result(index) => results.get(index),
@@ -173,9 +178,25 @@ impl Plan {
 }
 
 impl Memory {
-    /// Memory for each result that nobody holds.
-    fn next_results(&mut self, device: &Device, bytes: &[usize]) -> Result<Vec<Arc<Buffer>>> {
-        let next = |(kept, &bytes): (&mut Vec<Arc<Buffer>>, &usize)| {
+    /// Memory for each result that nobody holds: that of its donor, or some of its own.
+    fn next_results<'d>(
+        &mut self,
+        device: &Device,
+        bytes: &[usize],
+        donor: impl Fn(usize) -> Option<&'d Array>,
+    ) -> Result<Vec<Arc<Buffer>>> {
+        let next = |(index, (kept, &bytes)): (usize, (&mut Vec<Arc<Buffer>>, &usize))| {
+            if let Some(donor) = donor(index)
+                && let Some(buffer) = donor.buffer()
+                && !buffer.is_read_only()
+                && Arc::strong_count(&donor.node) == 1
+            {
+                // It may be a result of an earlier replay, which is kept here.
+                let ours = kept.iter().any(|kept| Arc::ptr_eq(kept, buffer));
+                if Arc::strong_count(buffer) == 1 + usize::from(ours) {
+                    return Ok(buffer.clone());
+                }
+            }
             if let Some(free) = kept.iter().find(|buffer| Arc::strong_count(buffer) == 1) {
                 return Ok(free.clone());
             }
@@ -186,7 +207,7 @@ impl Memory {
             kept.push(buffer.clone());
             Ok(buffer)
         };
-        self.results.iter_mut().zip(bytes).map(next).collect()
+        self.results.iter_mut().zip(bytes).enumerate().map(next).collect()
     }
 
     fn run<'b>(
@@ -260,7 +281,10 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn add(&mut self, task: Task) -> Result<()> {
-        let Some(node) = &self.graph.nodes[task.place()] else { return Ok(()) };
+        let graph = self.graph;
+        let nodes = task.places().iter().filter_map(|&place| graph.nodes[place].as_ref());
+        let nodes: SmallVec<[&Arc<Node>; 2]> = nodes.collect();
+        let Some(node) = nodes.first() else { return Ok(()) };
         if node.device != *self.device {
             let (here, there) = (self.device, &node.device);
             return Err(failed(format!("the arguments are on {here}, and a result on {there}")));
@@ -270,7 +294,7 @@ impl Planner<'_> {
                 let Some(work) = node.work() else { return Ok(()) };
                 self.add_node(node, work)
             }
-            Task::Fused { program, inputs, .. } => self.add_fused(node, program, &inputs),
+            Task::Fused { program, inputs, .. } => self.add_fused(&nodes, program, &inputs),
         }
     }
 
@@ -292,20 +316,26 @@ impl Planner<'_> {
             return Ok(());
         }
         let inputs: SmallVec<[&Array; 4]> = work.inputs.iter().collect();
-        self.add_step(node, work.op.clone(), &inputs)
+        self.add_step(&[node], work.op.clone(), &inputs)
     }
 
-    fn add_fused(&mut self, root: &Arc<Node>, program: Program, inputs: &[InputRef]) -> Result<()> {
+    fn add_fused(
+        &mut self,
+        nodes: &[&Arc<Node>],
+        program: Program,
+        inputs: &[InputRef],
+    ) -> Result<()> {
         let input = |reference: &InputRef| {
             let node = self.graph.nodes[reference.member].as_ref()?;
             node.with_work(|work| work.inputs[reference.input].clone())
         };
         let inputs: SmallVec<[Array; 4]> = inputs.iter().filter_map(input).collect();
-        let op = Fused { program, shape: root.outputs[0].layout.shape.clone() };
-        self.add_step(root, op.into(), &inputs.iter().collect::<SmallVec<[&Array; 4]>>())
+        let op = Fused::new(program, nodes[0].outputs[0].shape());
+        self.add_step(nodes, op.into(), &inputs.iter().collect::<SmallVec<[&Array; 4]>>())
     }
 
-    fn add_step(&mut self, node: &Arc<Node>, op: OpRef, inputs: &[&Array]) -> Result<()> {
+    /// Adds a step that computes all outputs of these nodes.
+    fn add_step(&mut self, nodes: &[&Arc<Node>], op: OpRef, inputs: &[&Array]) -> Result<()> {
         let used =
             |planner: &mut Self, input: &&Array| Ok((planner.input(input)?, input.meta().clone()));
         let inputs = inputs
@@ -316,18 +346,22 @@ impl Planner<'_> {
         let scratch = op.scratch(&metas, self.device.is_gpu());
         drop(metas);
         // Nothing to compute, and kernels need not know about empty arrays.
-        if node.outputs.iter().all(|meta| meta.size() == 0) {
+        let metas = || nodes.iter().flat_map(|node| &node.outputs);
+        let empty = metas().all(|meta| meta.size() == 0);
+        let place = empty.then_some(Place::Constant(self.constants.len()));
+        if empty {
             self.constants.push(Buffer::alloc(self.device, 0)?);
-            let place = Some(Place::Constant(self.constants.len() - 1));
-            let empty = node.outputs.iter().map(|_| self.storage(place, 0)).collect();
-            self.of_node.insert(Arc::as_ptr(node), empty);
+        }
+        let outputs: SmallVec<[(usize, Meta); 1]> =
+            metas().map(|meta| (self.storage(place, meta.bytes()), meta.clone())).collect();
+        let mut storages = outputs.iter().map(|&(storage, _)| storage);
+        for node in nodes {
+            let own = storages.by_ref().take(node.outputs.len()).collect();
+            self.of_node.insert(Arc::as_ptr(node), own);
+        }
+        if empty {
             return Ok(());
         }
-        let outputs: SmallVec<[(usize, Meta); 1]> = (node.outputs.iter())
-            .map(|meta| (self.storage(None, meta.bytes()), meta.clone()))
-            .collect();
-        self.of_node
-            .insert(Arc::as_ptr(node), outputs.iter().map(|&(storage, _)| storage).collect());
         let step = self.steps.len();
         for &(storage, _) in inputs.iter().chain(&outputs) {
             self.storages[storage].last_use = step;
@@ -368,42 +402,50 @@ impl Planner<'_> {
                 results.push(self.storages[storage].bytes);
             }
         }
+        let mut donors = vec![None; results.len()];
         let mut slots = Slots::default();
         let mut steps = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.into_iter().enumerate() {
-            let mut given_away = None;
+            let mut given_away: SmallVec<[usize; 2]> = SmallVec::new();
             for (output, (storage, meta)) in step.outputs.iter().enumerate() {
-                if self.storages[*storage].place.is_some() {
-                    continue;
-                }
-                // The memory of an input that is not needed any more, where the operation can.
-                let donated = step.op.may_alias().iter().find_map(|&(i, o)| {
+                // Inputs that are not needed any more, and in whose memory the operation can write.
+                let mut free = step.op.may_alias().iter().filter_map(|&(i, o)| {
                     let (input, input_meta) = step.inputs.get(i)?;
                     let alone = step.inputs.iter().filter(|(other, _)| other == input).count() == 1;
-                    let fits = o == output && given_away.is_none() && input_meta == meta && alone;
                     let Storage { place, last_use, .. } = self.storages[*input];
-                    match place {
-                        Some(Place::Slot(slot)) if fits && last_use == number => {
-                            Some((*input, slot))
-                        }
-                        _ => None,
-                    }
+                    let fits = o == output && input_meta == meta && alone && last_use == number;
+                    let fits = fits && !given_away.contains(input) && !wanted.contains(input);
+                    fits.then_some((*input, place?))
                 });
-                let slot = match donated {
-                    Some((input, slot)) => {
-                        given_away = Some(input);
-                        slot
+                match self.storages[*storage].place {
+                    None => {
+                        let slot = free.find_map(|(input, place)| match place {
+                            Place::Slot(slot) => Some((input, slot)),
+                            _ => None,
+                        });
+                        given_away.extend(slot.map(|(input, _)| input));
+                        let slot = slot.map(|(_, slot)| slot);
+                        let slot =
+                            slot.unwrap_or_else(|| slots.take(self.storages[*storage].bytes));
+                        self.storages[*storage].place = Some(Place::Slot(slot));
                     }
-                    None => slots.take(self.storages[*storage].bytes),
-                };
-                self.storages[*storage].place = Some(Place::Slot(slot));
+                    Some(Place::Result(result)) => {
+                        let argument = free.find_map(|(input, place)| match place {
+                            Place::Argument(argument) => Some((input, argument)),
+                            _ => None,
+                        });
+                        given_away.extend(argument.map(|(input, _)| input));
+                        donors[result] = argument.map(|(_, argument)| argument);
+                    }
+                    Some(_) => {}
+                }
             }
             let scratch = (step.scratch > 0).then(|| slots.take(step.scratch));
             // What is not read after this step; an input may be there twice.
             let mut ended: SmallVec<[usize; 4]> = SmallVec::new();
             for &(storage, _) in step.inputs.iter().chain(&step.outputs) {
                 let last = self.storages[storage].last_use == number;
-                if last && given_away != Some(storage) && !ended.contains(&storage) {
+                if last && !given_away.contains(&storage) && !ended.contains(&storage) {
                     ended.push(storage);
                     if let Some(Place::Slot(slot)) = self.storages[storage].place {
                         slots.give_back(slot);
@@ -435,6 +477,7 @@ impl Planner<'_> {
             constants: self.constants,
             slots: slots.bytes,
             results,
+            donors,
             nodes: self.graph.nodes.len(),
             memory: Mutex::new(None),
         })

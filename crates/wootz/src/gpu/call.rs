@@ -105,7 +105,18 @@ impl<'a> GpuCall<'a> {
 
     /// Whether an input shares the memory of an output, so that it must be read from there.
     pub fn aliased(&self, input: usize) -> bool {
-        self.outputs.iter().any(|output| Arc::ptr_eq(&output.buffer, &self.inputs[input].buffer))
+        self.alias(input).is_some()
+    }
+
+    /// The output that an input shares memory with.
+    pub(crate) fn alias(&self, input: usize) -> Option<usize> {
+        let same = |output: &Operand| Arc::ptr_eq(&output.buffer, &self.inputs[input].buffer);
+        self.outputs.iter().position(same)
+    }
+
+    /// How many outputs there are.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs.len()
     }
 
     /// The error of an operation without a kernel for this device.
