@@ -292,16 +292,16 @@ impl Prepared {
     }
 
     fn run(&self, call: &mut CpuCall<'_>) {
-        let inputs = (self.inputs.iter().zip(&call.inputs))
-            .map(|(input, given)| Walk {
+        let mut run = Run { plan: self, inputs: SmallVec::new() };
+        for (input, given) in self.inputs.iter().zip(&call.inputs) {
+            run.inputs.push(Walk {
                 // An input that gave its memory away is read from the output.
                 bytes: given.bytes.unwrap_or_default(),
                 dtype: input.dtype,
                 offset: input.offset,
                 strides: &input.strides,
-            })
-            .collect();
-        let run = Run { plan: self, inputs };
+            });
+        }
         let streamed = self.outputs.iter().any(|output| output.streamed);
         let outputs = call.outputs.iter_mut().zip(&self.outputs);
         let outputs = outputs.map(|(given, output)| (&mut *given.bytes, CHUNK * output.size));

@@ -102,13 +102,19 @@ pub(crate) fn chunks_all_mut<'a, T: Send + 'a>(
     slices: impl Iterator<Item = (&'a mut [T], usize)>,
     f: impl Fn(usize, &mut [&mut [T]]) + Sync,
 ) {
-    let cuts: SmallVec<[Cut<T>; 4]> = slices.map(|(data, chunk)| Cut::new(data, chunk)).collect();
+    let mut cuts: SmallVec<[Cut<T>; 2]> = SmallVec::new();
+    for (data, chunk) in slices {
+        cuts.push(Cut::new(data, chunk));
+    }
     let count = cuts.iter().map(Cut::count).min().unwrap_or(0);
     debug_assert!(cuts.iter().all(|cut| cut.count() == count), "slices of as many chunks");
     for_each(count, |i| {
-        // SAFETY: `for_each` hands out each index once, so no chunk is borrowed twice.
-        let chunk = |cut| unsafe { Cut::chunk(cut, i) };
-        f(i, &mut cuts.iter().map(chunk).collect::<SmallVec<[&mut [T]; 4]>>());
+        let mut chunks: SmallVec<[&mut [T]; 2]> = SmallVec::new();
+        for cut in &cuts {
+            // SAFETY: `for_each` hands out each index once, so no chunk is borrowed twice.
+            chunks.push(unsafe { cut.chunk(i) });
+        }
+        f(i, &mut chunks);
     });
 }
 

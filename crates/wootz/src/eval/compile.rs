@@ -125,7 +125,12 @@ where
     }
 
     fn replay(&self, arguments: Vec<Array>, donate: bool) -> Result<Vec<Array>> {
-        if is_recording() || arguments.iter().any(|argument| argument.node.traced) {
+        // What was made of a transform's arguments is marked for good, but once it has a value the
+        // mark matters only inside the transform.
+        let traced = |argument: &Array| {
+            argument.node.traced && (autograd::is_tracing() || !argument.is_evaluated())
+        };
+        if is_recording() || arguments.iter().any(traced) {
             return (self.function)(&arguments);
         }
         let plan = self.plan_for(&arguments)?;

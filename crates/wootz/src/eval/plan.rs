@@ -3,14 +3,14 @@
 //! holds from earlier replays.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
 use super::fusion::{self, InputRef, Task};
 use super::order::Graph;
 use super::program::{Fused, Program};
-use super::{Evaluation, lock, schedule};
+use super::{lock, schedule};
 use crate::array::{Array, Meta, Node, Work};
 use crate::buffer::Buffer;
 use crate::device::Device;
@@ -39,8 +39,9 @@ struct Use {
 
 struct Step {
     op: OpRef,
-    inputs: SmallVec<[Use; 4]>,
-    outputs: SmallVec<[Use; 1]>,
+    /// How many of the plan's uses are its inputs, and how many, behind them, its outputs.
+    inputs: usize,
+    outputs: usize,
     scratch: Option<usize>,
 }
 
@@ -48,33 +49,25 @@ struct Step {
 pub(crate) struct Plan {
     device: Device,
     steps: Vec<Step>,
+    /// What the steps use, one after the other.
+    uses: Vec<Use>,
     outputs: Vec<Use>,
     constants: Vec<Arc<Buffer>>,
     /// Bytes of each slot, and of each result.
     slots: Vec<usize>,
     results: Vec<usize>,
-    /// For each result an argument that is read for the last time by what writes the result, and in
+    /// For each result the arguments that are read for the last time by what writes the result, and in
     /// whose memory it can be written.
-    donors: Vec<Option<usize>>,
+    donors: Vec<SmallVec<[usize; 4]>>,
     nodes: usize,
     memory: Mutex<Option<Memory>>,
 }
 
 /// What a plan's steps run on; made when it is first replayed.
 struct Memory {
-    steps: Vec<ReadyStep>,
+    slots: Vec<Arc<Buffer>>,
     /// Buffers that results were written to, which are used again once their callers let go.
     results: Vec<Vec<Arc<Buffer>>>,
-    /// Stands where an argument or a result will be.
-    nothing: Arc<Buffer>,
-}
-
-struct ReadyStep {
-    inputs: SmallVec<[Operand; 4]>,
-    outputs: SmallVec<[Operand; 1]>,
-    scratch: Option<Arc<Buffer>>,
-    /// Operands that are different in every replay: their index, outputs counted behind inputs.
-    changing: SmallVec<[(usize, Place); 2]>,
 }
 
 /// Buffers kept for a result: one that the caller reads and one to write, and one to spare.
@@ -85,7 +78,7 @@ impl Plan {
     pub(crate) fn new(arguments: &[Array], outputs: &[Array], device: &Device) -> Result<Plan> {
         let mut evaluation = lock();
         let graph = Graph::collect(evaluation.next_epoch(), &outputs.iter().collect::<Vec<_>>());
-        let tasks = schedule::schedule(&graph, fusion::plan(&graph));
+        let tasks = schedule::schedule(&graph, fusion::plan(&graph), true);
         let mut planner = Planner {
             device,
             arguments,
@@ -124,131 +117,100 @@ impl Plan {
             *memory = Some(self.lay_out()?);
         }
         let Some(memory) = memory.as_mut() else { return Ok(Vec::new()) };
-        let donor = |result: usize| arguments.get(self.donors[result].filter(|_| donate)?);
-        let results = memory.next_results(&self.device, &self.results, donor)?;
-        let given = |place: Place| match place {
-            Place::Argument(index) => arguments[index].buffer(),
-            Place::Result(index) => results.get(index),
-            Place::Constant(_) | Place::Slot(_) => None,
+        let donors = |result: usize| {
+            let donors = if donate { &self.donors[result][..] } else { &[] };
+            donors.iter().map(|&argument| &arguments[argument])
         };
-        let evaluation = lock();
-        memory.run(&evaluation, &self.device, &self.steps, given)?;
-        drop(evaluation);
+        let results = memory.next_results(&self.device, &self.results, donors)?;
+        let arguments = (arguments.iter())
+            .map(|argument| argument.buffer().ok_or_else(lost))
+            .collect::<Result<Vec<&Arc<Buffer>>>>()?;
+        let buffer = |place: Place| match place {
+            Place::Argument(index) => arguments[index],
+            Place::Constant(index) => &self.constants[index],
+            Place::Slot(index) => &memory.slots[index],
+            Place::Result(index) => &results[index],
+        };
+        self.run(buffer)?;
         let array = |output: &Use| {
-            let buffer = match output.place {
-                Place::Constant(index) => Some(&self.constants[index]),
-                place => given(place),
-            };
-            let missing = || Error::Transform {
-                transform: "compile",
-                reason: "a result has no memory".into(),
-            };
-            let buffer = buffer.cloned().ok_or_else(missing)?;
-            Ok(Array::from_buffer(&self.device, output.meta.clone(), buffer))
+            let buffer = buffer(output.place).clone();
+            Array::from_buffer(&self.device, output.meta.clone(), buffer)
         };
-        self.outputs.iter().map(array).collect()
+        Ok(self.outputs.iter().map(array).collect())
+    }
+
+    /// Runs all steps in the memory that `buffer` tells.
+    fn run<'b>(&'b self, buffer: impl Fn(Place) -> &'b Arc<Buffer>) -> Result<()> {
+        let evaluation = lock();
+        let mut encoder = Encoder::new(&self.device)?;
+        let operand = |used: &'b Use| Operand { meta: &used.meta, buffer: buffer(used.place) };
+        let operands: Vec<Operand<'_>> = self.uses.iter().map(operand).collect();
+        let mut rest = &operands[..];
+        for step in &self.steps {
+            let (inputs, others) = rest.split_at(step.inputs);
+            let (outputs, others) = others.split_at(step.outputs);
+            rest = others;
+            let scratch = step.scratch.map(|slot| buffer(Place::Slot(slot)));
+            encoder.record(&evaluation, &*step.op, inputs, outputs, scratch)?;
+            if encoder.is_long() {
+                std::mem::replace(&mut encoder, Encoder::new(&self.device)?).submit()?;
+            }
+        }
+        encoder.submit()?;
+        Ok(())
     }
 
     fn lay_out(&self) -> Result<Memory> {
         let alloc = |bytes: &usize| Buffer::alloc(&self.device, *bytes);
-        let slots = self.slots.iter().map(alloc).collect::<Result<Vec<_>>>()?;
-        let nothing = Buffer::alloc(&self.device, 0)?;
-        let buffer = |place: Place| match place {
-            Place::Constant(index) => &self.constants[index],
-            Place::Slot(index) => &slots[index],
-            Place::Argument(_) | Place::Result(_) => &nothing,
-        };
-        let operand =
-            |used: &Use| Operand { meta: used.meta.clone(), buffer: buffer(used.place).clone() };
-        let ready = |step: &Step| ReadyStep {
-            inputs: step.inputs.iter().map(operand).collect(),
-            outputs: step.outputs.iter().map(operand).collect(),
-            scratch: step.scratch.map(|slot| slots[slot].clone()),
-            changing: (step.inputs.iter().chain(&step.outputs).enumerate())
-                .filter(|(_, used)| matches!(used.place, Place::Argument(_) | Place::Result(_)))
-                .map(|(index, used)| (index, used.place))
-                .collect(),
-        };
         Ok(Memory {
-            steps: self.steps.iter().map(ready).collect(),
+            slots: self.slots.iter().map(alloc).collect::<Result<_>>()?,
             results: self.results.iter().map(|_| Vec::new()).collect(),
-            nothing,
         })
     }
 }
 
 impl Memory {
     /// Memory for each result that nobody holds: that of its donor, or some of its own.
-    fn next_results<'d>(
+    fn next_results<'d, D: Iterator<Item = &'d Array>>(
         &mut self,
         device: &Device,
         bytes: &[usize],
-        donor: impl Fn(usize) -> Option<&'d Array>,
+        donors: impl Fn(usize) -> D,
     ) -> Result<Vec<Arc<Buffer>>> {
-        let next = |(index, (kept, &bytes)): (usize, (&mut Vec<Arc<Buffer>>, &usize))| {
-            if let Some(donor) = donor(index)
-                && let Some(buffer) = donor.buffer()
-                && !buffer.is_read_only()
-                && Arc::strong_count(&donor.node) == 1
-            {
-                // It may be a result of an earlier replay, which is kept here.
-                let ours = kept.iter().any(|kept| Arc::ptr_eq(kept, buffer));
-                if Arc::strong_count(buffer) == 1 + usize::from(ours) {
-                    return Ok(buffer.clone());
-                }
+        let mut results: Vec<Arc<Buffer>> = Vec::with_capacity(bytes.len());
+        for (index, &bytes) in bytes.iter().enumerate() {
+            // A donor may be a result of an earlier replay, which is kept here. One that has been
+            // chosen is held by the result.
+            let ours = |buffer: &Arc<Buffer>| {
+                self.results.iter().flatten().any(|kept| Arc::ptr_eq(kept, buffer))
+            };
+            let free = |donor: &'d Array| {
+                let buffer = donor.buffer().filter(|buffer| !buffer.is_read_only())?;
+                let alone = Arc::strong_count(&donor.node) == 1
+                    && match Arc::strong_count(buffer) {
+                        1 => true,
+                        2 => ours(buffer),
+                        _ => false,
+                    };
+                alone.then_some(buffer)
+            };
+            if let Some(buffer) = donors(index).find_map(free) {
+                results.push(buffer.clone());
+                continue;
             }
+            let kept = &mut self.results[index];
             if let Some(free) = kept.iter().find(|buffer| Arc::strong_count(buffer) == 1) {
-                return Ok(free.clone());
+                results.push(free.clone());
+                continue;
             }
             let buffer = Buffer::alloc(device, bytes)?;
             if kept.len() == KEPT_RESULTS {
                 kept.remove(0);
             }
             kept.push(buffer.clone());
-            Ok(buffer)
-        };
-        self.results.iter_mut().zip(bytes).enumerate().map(next).collect()
-    }
-
-    fn run<'b>(
-        &mut self,
-        evaluation: &MutexGuard<'_, Evaluation>,
-        device: &Device,
-        steps: &[Step],
-        given: impl Fn(Place) -> Option<&'b Arc<Buffer>>,
-    ) -> Result<()> {
-        let mut encoder = Encoder::new(device)?;
-        for (step, ready) in steps.iter().zip(&mut self.steps) {
-            for index in 0..ready.changing.len() {
-                let (operand, place) = ready.changing[index];
-                if let Some(buffer) = given(place) {
-                    *ready.buffer_mut(operand) = buffer.clone();
-                }
-            }
-            let ReadyStep { inputs, outputs, scratch, .. } = &*ready;
-            let result = encoder.record(evaluation, &*step.op, inputs, outputs, scratch.as_ref());
-            // Arguments and results are the caller's: a plan that held on to them would keep them
-            // alive, or take them for being in use.
-            for index in 0..ready.changing.len() {
-                let (operand, _) = ready.changing[index];
-                *ready.buffer_mut(operand) = self.nothing.clone();
-            }
-            result?;
-            if encoder.is_long() {
-                std::mem::replace(&mut encoder, Encoder::new(device)?).submit()?;
-            }
+            results.push(buffer);
         }
-        encoder.submit()?;
-        Ok(())
-    }
-}
-
-impl ReadyStep {
-    fn buffer_mut(&mut self, operand: usize) -> &mut Arc<Buffer> {
-        match operand.checked_sub(self.inputs.len()) {
-            Some(output) => &mut self.outputs[output].buffer,
-            None => &mut self.inputs[operand].buffer,
-        }
+        Ok(results)
     }
 }
 
@@ -402,7 +364,8 @@ impl Planner<'_> {
                 results.push(self.storages[storage].bytes);
             }
         }
-        let mut donors = vec![None; results.len()];
+        let mut donors = vec![SmallVec::new(); results.len()];
+        let mut uses = Vec::new();
         let mut slots = Slots::default();
         let mut steps = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.into_iter().enumerate() {
@@ -430,12 +393,11 @@ impl Planner<'_> {
                         self.storages[*storage].place = Some(Place::Slot(slot));
                     }
                     Some(Place::Result(result)) => {
-                        let argument = free.find_map(|(input, place)| match place {
-                            Place::Argument(argument) => Some((input, argument)),
+                        let arguments = free.filter_map(|(_, place)| match place {
+                            Place::Argument(argument) => Some(argument),
                             _ => None,
                         });
-                        given_away.extend(argument.map(|(input, _)| input));
-                        donors[result] = argument.map(|(_, argument)| argument);
+                        donors[result] = arguments.collect();
                     }
                     Some(_) => {}
                 }
@@ -457,12 +419,11 @@ impl Planner<'_> {
                 let place = self.storages[storage].place.ok_or_else(lost)?;
                 Ok(Use { place, meta })
             };
-            steps.push(Step {
-                op: step.op,
-                inputs: step.inputs.into_iter().map(placed).collect::<Result<_>>()?,
-                outputs: step.outputs.into_iter().map(placed).collect::<Result<_>>()?,
-                scratch,
-            });
+            let (inputs, outputs) = (step.inputs.len(), step.outputs.len());
+            for used in step.inputs.into_iter().chain(step.outputs) {
+                uses.push(placed(used)?);
+            }
+            steps.push(Step { op: step.op, inputs, outputs, scratch });
         }
         let outputs = (outputs.iter().zip(wanted))
             .map(|(output, storage)| {
@@ -473,6 +434,7 @@ impl Planner<'_> {
         Ok(Plan {
             device: self.device.clone(),
             steps,
+            uses,
             outputs,
             constants: self.constants,
             slots: slots.bytes,

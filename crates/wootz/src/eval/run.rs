@@ -153,15 +153,14 @@ impl Runner<'_, '_> {
     ) -> Result<Buffers> {
         let operands = (inputs.iter().enumerate())
             .map(|(index, input)| Operand::of(op, index, input))
-            .collect::<Result<SmallVec<[Operand; 4]>>>()?;
-        let mut outputs: SmallVec<[Option<Operand>; 2]> = metas.iter().map(|_| None).collect();
+            .collect::<Result<SmallVec<[Operand<'_>; 4]>>>()?;
+        let mut buffers: SmallVec<[Option<Arc<Buffer>>; 2]> = metas.iter().map(|_| None).collect();
         if may_donate {
             for &(i, o) in op.may_alias() {
                 let (Some(operand), Some(meta)) = (operands.get(i), metas.get(o)) else { continue };
-                // Two references are ours: the node's and the operand's.
-                let free = outputs[o].is_none()
-                    && operand.meta == **meta
-                    && !inputs[i].node.traced
+                let free = buffers[o].is_none()
+                    && operand.meta == *meta
+                    && !retains(&inputs[i].node)
                     && !operand.buffer.is_read_only()
                     && inputs
                         .iter()
@@ -169,24 +168,20 @@ impl Runner<'_, '_> {
                         .count()
                         == 1
                     && Arc::strong_count(&inputs[i].node) == handles(inputs[i])
-                    && Arc::strong_count(&operand.buffer) == 2;
+                    && Arc::strong_count(operand.buffer) == 1;
                 if free {
-                    outputs[o] = Some(operand.clone());
+                    buffers[o] = Some(operand.buffer.clone());
                 }
             }
         }
-        let outputs = (outputs.into_iter().zip(metas))
-            .map(|(donated, &meta)| match donated {
-                Some(operand) => Ok(operand),
-                None => {
-                    let buffer = Buffer::alloc(device, meta.bytes())?;
-                    Ok(Operand { meta: meta.clone(), buffer })
-                }
-            })
-            .collect::<Result<SmallVec<[Operand; 2]>>>()?;
+        let buffers = (buffers.into_iter().zip(metas))
+            .map(|(donated, meta)| donated.map_or_else(|| Buffer::alloc(device, meta.bytes()), Ok))
+            .collect::<Result<Buffers>>()?;
+        let outputs: SmallVec<[Operand<'_>; 2]> =
+            metas.iter().zip(&buffers).map(|(meta, buffer)| Operand { meta, buffer }).collect();
         // Nothing to compute, and kernels need not know about empty arrays.
         if outputs.iter().any(|output| output.meta.size() > 0) {
-            let metas: SmallVec<[&Meta; 4]> = operands.iter().map(|o| &o.meta).collect();
+            let metas: SmallVec<[&Meta; 4]> = operands.iter().map(|o| o.meta).collect();
             let scratch = op.scratch(&metas, device.is_gpu());
             let scratch = (scratch > 0).then(|| Buffer::alloc(device, scratch)).transpose()?;
             let evaluation = self.evaluation;
@@ -194,7 +189,8 @@ impl Runner<'_, '_> {
             encoder.record(evaluation, op, &operands, &outputs, scratch.as_ref())?;
             self.submit_if_long()?;
         }
-        Ok(outputs.into_iter().map(|output| output.buffer).collect())
+        drop(outputs);
+        Ok(buffers)
     }
 
     fn encoder(&mut self, device: &Device) -> Result<&mut Encoder> {

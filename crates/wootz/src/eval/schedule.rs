@@ -21,7 +21,10 @@ use crate::array::{Array, Node};
 const WORTHWHILE: u64 = 1 << 20;
 
 /// The tasks in an order that needs little memory; inputs stay before their users.
-pub(crate) fn schedule(graph: &Graph, tasks: Vec<Task>) -> Vec<Task> {
+///
+/// In memory that is `laid_out` what comes from the caller and what goes to it has its place from the
+/// beginning to the end, and only what lies between counts.
+pub(crate) fn schedule(graph: &Graph, tasks: Vec<Task>, laid_out: bool) -> Vec<Task> {
     let bytes = |task: &Task| -> u64 {
         let nodes = task.places().iter().filter_map(|&place| graph.nodes[place].as_ref());
         nodes.flat_map(|node| &node.outputs).map(|output| output.bytes() as u64).sum()
@@ -29,7 +32,7 @@ pub(crate) fn schedule(graph: &Graph, tasks: Vec<Task>) -> Vec<Task> {
     if tasks.len() < 3 || tasks.iter().map(bytes).sum::<u64>() < WORTHWHILE {
         return tasks;
     }
-    let schedule = Schedule::new(graph, &tasks);
+    let schedule = Schedule::new(graph, &tasks, laid_out);
     let orders = Policy::ALL.map(|policy| schedule.order(policy));
     let Some(best) = orders.into_iter().min_by_key(|order| order.peak) else { return tasks };
     let mut tasks: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
@@ -87,7 +90,7 @@ struct Order {
 }
 
 impl Schedule {
-    fn new(graph: &Graph, tasks: &[Task]) -> Schedule {
+    fn new(graph: &Graph, tasks: &[Task], laid_out: bool) -> Schedule {
         let mut schedule =
             Schedule { storages: Vec::new(), steps: Vec::with_capacity(tasks.len()) };
         let evaluated = schedule.add_evaluated(graph);
@@ -136,8 +139,9 @@ impl Schedule {
                     }
                 } else {
                     for output in &node.outputs {
-                        outputs.push(schedule.add_storage(output.bytes(), kept));
-                        writes = Some(writes.unwrap_or(0) + output.bytes() as i64);
+                        let bytes = if laid_out && kept { 0 } else { output.bytes() };
+                        outputs.push(schedule.add_storage(bytes, kept));
+                        writes = Some(writes.unwrap_or(0) + bytes as i64);
                     }
                 }
                 made.push((place, (number as u32, outputs)));
