@@ -1,7 +1,7 @@
 """PyTorch as a peer: one request per line on stdin, one JSON line per answer on stdout.
 
-Request: `NAME SIZES... DTYPE reps N`, such as `softmax 4096 4096 f32 reps 5`. Answer: {"ms": best}
-or {"error": text}. `version` answers {"version": ..., "threads": 2}; the end of stdin ends it.
+Request: `NAME SIZES... DTYPE reps N`, such as `softmax 4096 4096 f32 reps 5`. Answer: {"ms": best},
+with {"bytes": peak} where memory is compared, or {"error": text}. `version` answers {"version": ..., "threads": 2}; the end of stdin ends it.
 Inputs and outputs are made once per request name and kept, so repeated requests time only the op.
 """
 import json
@@ -84,9 +84,72 @@ def attention_decode(shape, dtype):
     return lambda: F.scaled_dot_product_attention(q, k, v)
 
 
-OPS = {f.__name__: f for f in (attention, attention_train, attention_decode, softmax,
-                               softmax_backward, rms_norm, rms_norm_backward, chain8,
-                               chain_exp_tanh, matmul)}
+def mlp_step(shape, dtype):
+    """A step of training with AdamW; of its implementations the one that is quickest."""
+    return quickest_step([MlpStep(shape, dtype, {"fused": True}), MlpStep(shape, dtype, {}),
+                          MlpStep(shape, dtype, {"foreach": True})])
+
+
+def mlp_step_compiled(shape, dtype):
+    """As `mlp_step`, with forward, backward and maybe the optimizer's step compiled."""
+    steps = [MlpStep(shape, dtype, {"fused": True}), MlpStep(shape, dtype, {})]
+    for step in steps:
+        step.loss = torch.compile(step.loss)
+    steps[1].step = torch.compile(steps[1].step, fullgraph=False)
+    return quickest_step(steps)
+
+
+class MlpStep:
+    def __init__(self, shape, dtype, options):
+        layers, width, batch = shape
+        stack = [torch.nn.Linear(width, width, dtype=dtype) for _ in range(layers)]
+        for place in range(layers - 1, 0, -1):
+            stack.insert(place, torch.nn.ReLU())
+        self.model = torch.nn.Sequential(*stack)
+        self.x, self.y = torch.randn(batch, width, dtype=dtype), torch.randn(batch, width, dtype=dtype)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, **options)
+        self.loss = lambda x, y: F.mse_loss(self.model(x), y)
+        self.step = self.optimizer.step
+
+    def __call__(self):
+        with torch.enable_grad():
+            self.optimizer.zero_grad(set_to_none=True)
+            self.loss(self.x, self.y).backward()
+            self.step()
+
+    def peak_bytes(self):
+        """What lives from step to step, and the most that the allocator gave out during one."""
+        self.optimizer.zero_grad(set_to_none=True)
+        kept = [self.x, self.y, *self.model.parameters()]
+        for state in self.optimizer.state.values():
+            kept += [value for value in state.values() if torch.is_tensor(value)]
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU],
+                                    profile_memory=True) as profile:
+            self()
+        events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+        held = most = 0
+        for event in sorted(events, key=lambda e: e.start_ns()):
+            held += event.nbytes()
+            most = max(most, held)
+        return sum(tensor.nbytes for tensor in kept) + most
+
+
+def quickest_step(steps):
+    times = []
+    for step in steps:
+        try:
+            times.append((best(step, 5), step))
+        except Exception as e:
+            print(f"{type(e).__name__}: {str(e).splitlines()[0]}", file=sys.stderr)
+            failure = e
+    if not times:
+        raise failure
+    return min(times, key=lambda time: time[0])[1]
+
+
+OPS = {f.__name__: f for f in (softmax, softmax_backward, rms_norm, rms_norm_backward, chain8,
+                               chain_exp_tanh, matmul, attention, attention_train,
+                               attention_decode, mlp_step, mlp_step_compiled)}
 
 
 def quickest(f, x):
@@ -119,7 +182,12 @@ def answer(line, ready):
     if key not in ready:
         ready.clear()  # one set of inputs at a time
         ready[key] = OPS[name](tuple(map(int, sizes)), DTYPES[dtype])
-    return {"ms": best(ready[key], reps) * 1e3}
+    out = {"ms": best(ready[key], reps) * 1e3}
+    if hasattr(ready[key], "peak_bytes") and "bytes " + key not in ready:
+        ready["bytes " + key] = ready[key].peak_bytes()
+    if "bytes " + key in ready:
+        out["bytes"] = ready["bytes " + key]
+    return out
 
 
 def main():

@@ -2,6 +2,7 @@
 
 mod crates;
 mod limits;
+mod mlp;
 mod rows;
 mod table;
 mod torch;
@@ -15,7 +16,7 @@ use clap::Parser;
 
 use crate::limits::Limits;
 use crate::rows::{Peer, Row};
-use crate::table::Line;
+use crate::table::{Bytes, Line};
 use crate::torch::Torch;
 
 /// Threads of every subject: what the peers' published figures use.
@@ -85,6 +86,7 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
     let mut limits = Limits::default();
     let mut best = f64::INFINITY;
     let mut torch = torch;
+    let mut bytes = Bytes { own: wootz_side::peak_bytes(row)?, peer: None };
     for _ in 0..ROUNDS {
         // What the machine gives changes by the second, so the limits take part in the turns.
         limits = limits.best(&Limits::measure(REPS));
@@ -94,7 +96,17 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
         }
         for (peer, subject, time) in &mut peers {
             let seconds = match (peer, subject, torch.as_deref_mut()) {
-                (Peer::Torch, _, Some(torch)) => torch.time(row, REPS)?,
+                // A peer that cannot run is one that is missing, and says why.
+                (Peer::Torch, _, Some(torch)) => match torch.time(row, REPS) {
+                    Ok((seconds, taken)) => {
+                        bytes.peer = taken;
+                        seconds
+                    }
+                    Err(error) => {
+                        eprintln!("{}: {error}", row.title());
+                        continue;
+                    }
+                },
                 (_, Some(subject), _) => subject(REPS)?,
                 _ => continue,
             };
@@ -104,7 +116,7 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
     }
     let finite = |t: f64| t.is_finite().then_some(t);
     let peers = peers.into_iter().map(|(p, _, t)| (p, finite(t))).collect();
-    Ok(Line::new(row, finite(best), peers, &limits))
+    Ok(Line::new(row, finite(best), peers, &limits, bytes))
 }
 
 /// The best of `reps` timed runs.

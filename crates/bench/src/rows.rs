@@ -33,6 +33,8 @@ pub enum Goal {
     OfPeer(Peer, f64),
     /// At most this many nanoseconds a call.
     Nanoseconds(f64),
+    /// At most this many times the memory that this peer takes.
+    Memory(Peer, f64),
 }
 
 /// One line of the table.
@@ -61,7 +63,7 @@ impl Row {
 
 /// Every row, in the order of the table.
 pub fn all() -> Vec<Row> {
-    use Goal::{Nanoseconds, OfLimit, OfPeer};
+    use Goal::{Memory, Nanoseconds, OfLimit, OfPeer};
     use Peer::{Candle, Faer, Gemm, Torch};
     const SQUARE: &[usize] = &[4096, 4096];
     // Arrays of 4096 x 4096 f32 that an op must read or write.
@@ -93,6 +95,25 @@ pub fn all() -> Vec<Row> {
         peers: if dtype == "f32" { &[Torch] } else { &[] },
         goals,
     };
+    let calls = |name, goals| Row {
+        name,
+        sizes: &[1000],
+        dtype: "f32",
+        work: Work::Calls(1000.0),
+        peers: &[],
+        goals,
+    };
+    // Layers, their width, and the batch. Each layer has three products, but the first has two: nobody
+    // asks for the gradient of its input.
+    const MLP: &[usize] = &[4, 1024, 256];
+    let step = |name, goals| Row {
+        name,
+        sizes: MLP,
+        dtype: "f32",
+        work: Work::Flops((3 * MLP[0] - 1) as f64 * 2.0 * (MLP[1] * MLP[1] * MLP[2]) as f64),
+        peers: &[Torch],
+        goals,
+    };
     const K1: &[usize] = &[1024, 1024, 1024];
     const K2: &[usize] = &[2048, 2048, 2048];
     vec![
@@ -120,13 +141,10 @@ pub fn all() -> Vec<Row> {
             peers: &[Torch],
             goals: &[OfPeer(Torch, 1.0)],
         },
-        Row {
-            name: "lazy_node",
-            sizes: &[1000],
-            dtype: "f32",
-            work: Work::Calls(1000.0),
-            peers: &[],
-            goals: &[Nanoseconds(300.0)],
-        },
+        calls("lazy_node", &[Nanoseconds(300.0)]),
+        calls("replay_node", &[Nanoseconds(100.0)]),
+        calls("replay_fused_node", &[Nanoseconds(100.0)]),
+        step("mlp_step", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
+        step("mlp_step_compiled", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
     ]
 }

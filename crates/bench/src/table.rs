@@ -17,6 +17,17 @@ pub struct Line {
     /// What the machine reaches; nothing for the time of a call.
     limit: Option<f64>,
     peers: Vec<(Peer, Option<f64>)>,
+    bytes: Bytes,
+}
+
+/// The most memory a run takes, where that is compared: wootz by its counters, PyTorch by its
+/// allocator's events.
+#[derive(Clone, Copy)]
+pub struct Bytes {
+    /// Taken by wootz.
+    pub own: Option<f64>,
+    /// Taken by PyTorch.
+    pub peer: Option<f64>,
 }
 
 impl Line {
@@ -26,6 +37,7 @@ impl Line {
         seconds: Option<f64>,
         peers: Vec<(Peer, Option<f64>)>,
         limits: &Limits,
+        bytes: Bytes,
     ) -> Line {
         let per_second = |amount: f64| seconds.map(|s| amount / 1e9 / s);
         let (speed, limit, unit) = match row.work {
@@ -33,7 +45,7 @@ impl Line {
             Work::Flops(flops) => (per_second(flops), Some(limits.fma), "GFLOP/s"),
             Work::Calls(calls) => (seconds.map(|s| s * 1e9 / calls), None, "ns/call"),
         };
-        Line { title: row.title(), seconds, speed, unit, limit, peers }
+        Line { title: row.title(), seconds, speed, unit, limit, peers, bytes }
     }
 
     /// What this line misses of its row's goals, a missing subject included.
@@ -59,6 +71,15 @@ impl Line {
                         out.push(format!("{}: {got:.0} ns, wanted {most}", self.title));
                     }
                 }
+                Goal::Memory(peer, wanted) => match (self.bytes.own, self.bytes.peer) {
+                    (Some(own), Some(other)) if own <= wanted * other => {}
+                    (Some(own), Some(other)) => out.push(format!(
+                        "{}: {:.2} of {peer:?}'s memory, wanted {wanted}",
+                        self.title,
+                        own / other
+                    )),
+                    _ => out.push(format!("{}: memory not measured", self.title)),
+                },
                 Goal::OfPeer(peer, wanted) => {
                     let time = self.peers.iter().find(|(p, _)| *p == peer).and_then(|(_, t)| *t);
                     if let Some(got) = time.map(|t| t / own).filter(|got| *got < wanted) {
@@ -91,6 +112,10 @@ impl fmt::Display for Line {
                 (Some(t), None) => write!(f, " {peer:?} {:.3}", t * 1e3)?,
                 (None, _) => write!(f, " {peer:?} NO PEER")?,
             }
+        }
+        if let Some(own) = self.bytes.own {
+            let peer = text(self.bytes.peer.map(|bytes| bytes / 1e6), 1);
+            write!(f, "; peak {:.1} MB, peer {peer} MB", own / 1e6)?;
         }
         Ok(())
     }

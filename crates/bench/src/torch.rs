@@ -44,11 +44,11 @@ impl Torch {
         &self.version
     }
 
-    /// Its best time for a row, in seconds.
-    pub fn time(&mut self, row: &Row, reps: usize) -> Result<f64> {
+    /// Its best time for a row, in seconds, and the bytes it takes where memory is compared.
+    pub fn time(&mut self, row: &Row, reps: usize) -> Result<(f64, Option<f64>)> {
         let answer = self.ask(&format!("{} reps {reps}", row.title()))?;
         match answer["ms"].as_f64() {
-            Some(ms) => Ok(ms / 1e3),
+            Some(ms) => Ok((ms / 1e3, answer["bytes"].as_f64())),
             None => bail!("PyTorch: {}", answer["error"].as_str().unwrap_or("no answer")),
         }
     }

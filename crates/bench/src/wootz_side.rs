@@ -7,7 +7,8 @@ use anyhow::{Result, bail};
 use wootz::op::Op;
 use wootz::{Array, DType, Device, Encoder, Mask, Workspace, ops, random};
 
-use crate::rows::Row;
+use crate::mlp::MlpStep;
+use crate::rows::{Goal, Row};
 use crate::{Subject, THREADS};
 
 /// How wootz runs a row; nothing while it cannot.
@@ -86,6 +87,31 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
             let (q, k, v) = (data(1, &[1, row.sizes[1], 1, row.sizes[3]])?, square(2)?, square(3)?);
             lazy(move || ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::None, None))
         }
+        "mlp_step" | "mlp_step_compiled" => {
+            let mut step = MlpStep::new(row)?;
+            Box::new(move |reps| best(reps, || step.run()))
+        }
+        // Kernels that cannot be fused, because a view lies between them, and ones that can.
+        "replay_node" | "replay_fused_node" => {
+            let (count, fused) = (row.sizes[0], row.name == "replay_fused_node");
+            let chain = wootz::compile(move |x: &[Array]| {
+                let shapes: [&[usize]; 2] = [&[64], &[8, 8]];
+                let other = [x[1].reshape(shapes[0])?, x[1].clone()];
+                let mut y = x[0].clone();
+                for i in 0..count {
+                    if !fused {
+                        y = y.reshape(shapes[i % 2])?;
+                    }
+                    y = ops::add(&y, if fused { &x[1] } else { &other[i % 2] })?;
+                }
+                Ok(vec![y])
+            });
+            let arguments = [data(1, &[8, 8])?, data(2, &[8, 8])?];
+            if !fused && chain.plan(&arguments)?.kernels != count {
+                bail!("{} kernels instead of {count}", chain.plan(&arguments)?.kernels);
+            }
+            Box::new(move |reps| best(50 * reps, || chain.call(&arguments).map(drop)))
+        }
         // Nodes of two inputs; what they hold is let go outside the time taken.
         "lazy_node" => {
             let (x, y) = (data(1, &[4])?, data(2, &[4])?);
@@ -106,6 +132,20 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
         }
         _ => return Ok(None),
     }))
+}
+
+/// Bytes that wootz takes at most for one run of a row, where that is compared.
+pub fn peak_bytes(row: &Row) -> Result<Option<f64>> {
+    if !row.goals.iter().any(|goal| matches!(goal, Goal::Memory(..))) {
+        return Ok(None);
+    }
+    let cpu = Device::cpu();
+    let before = cpu.memory().active;
+    let mut step = MlpStep::new(row)?;
+    (0..3).try_for_each(|_| step.run())?;
+    cpu.reset_peak_memory();
+    step.run()?;
+    Ok(Some((cpu.memory().peak - before) as f64))
 }
 
 /// An operation into memory that is there already.

@@ -98,19 +98,19 @@ impl Submission {
 }
 
 /// An array at the explicit level: metadata and memory.
-#[derive(Clone)]
-pub(crate) struct Operand {
-    pub(crate) meta: Meta,
-    pub(crate) buffer: Arc<Buffer>,
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) meta: &'a Meta,
+    pub(crate) buffer: &'a Arc<Buffer>,
 }
 
-impl Operand {
-    pub(crate) fn of(op: &dyn Op, index: usize, array: &Array) -> Result<Operand> {
-        let buffer = array.buffer().cloned().ok_or_else(|| {
+impl<'a> Operand<'a> {
+    pub(crate) fn of(op: &dyn Op, index: usize, array: &'a Array) -> Result<Operand<'a>> {
+        let buffer = array.buffer().ok_or_else(|| {
             let expected = "an evaluated array";
             Error::argument(op.name(), argument_name(op, index), expected, "one that is still lazy")
         })?;
-        Ok(Operand { meta: array.meta().clone(), buffer })
+        Ok(Operand { meta: array.meta(), buffer })
     }
 }
 
@@ -162,8 +162,9 @@ impl Encoder {
         let metas: SmallVec<[&Meta; 4]> = inputs.iter().map(|input| input.meta()).collect();
         let expected = crate::op::infer(op, &metas)?;
         check_outputs(op, inputs.len(), &expected, outputs)?;
-        let operand = |(index, array): (usize, &&Array)| Operand::of(op, index, array);
-        let inputs = inputs.iter().enumerate().map(operand).collect::<Result<Vec<_>>>()?;
+        let inputs = (inputs.iter().enumerate())
+            .map(|(index, array)| Operand::of(op, index, array))
+            .collect::<Result<Vec<_>>>()?;
         let first_output = inputs.len();
         let outputs = (outputs.iter().enumerate())
             .map(|(index, array)| Operand::of(op, first_output + index, array))
@@ -208,8 +209,8 @@ impl Encoder {
         &mut self,
         _evaluation: &MutexGuard<'_, Evaluation>,
         op: &dyn Op,
-        inputs: &[Operand],
-        outputs: &[Operand],
+        inputs: &[Operand<'_>],
+        outputs: &[Operand<'_>],
         scratch: Option<&Arc<Buffer>>,
     ) -> Result<()> {
         for output in outputs {
@@ -242,13 +243,13 @@ impl Encoder {
 /// Locks the operands' memory and calls the CPU kernel.
 fn run_on_cpu(
     op: &dyn Op,
-    inputs: &[Operand],
-    outputs: &[Operand],
+    inputs: &[Operand<'_>],
+    outputs: &[Operand<'_>],
     scratch: Option<&Arc<Buffer>>,
 ) -> Result<()> {
     let foreign = || Error::Gpu { message: format!("[{}] memory of another device", op.name()) };
-    let alias = |input: &Operand| {
-        outputs.iter().position(|output| Arc::ptr_eq(&output.buffer, &input.buffer))
+    let alias = |input: &Operand<'_>| {
+        outputs.iter().position(|output| Arc::ptr_eq(output.buffer, input.buffer))
     };
     let mut write_guards: SmallVec<[_; 2]> = SmallVec::new();
     for output in outputs {
@@ -262,25 +263,27 @@ fn run_on_cpu(
         });
     }
     let mut scratch_guard = scratch.and_then(|buffer| buffer.write());
-    let call_inputs: SmallVec<[CpuInput<'_>; 4]> = (inputs.iter().zip(&read_guards))
-        .map(|(input, guard)| CpuInput {
-            meta: &input.meta,
+    // Filled in place: a replay of small kernels consists of little else.
+    let mut call = CpuCall {
+        op,
+        inputs: SmallVec::new(),
+        outputs: SmallVec::new(),
+        scratch: scratch_guard.as_mut().map_or(&mut [], |guard| guard.bytes_mut()),
+    };
+    for (input, guard) in inputs.iter().zip(&read_guards) {
+        call.inputs.push(CpuInput {
+            meta: input.meta,
             bytes: guard.as_ref().map(|guard| guard.bytes()),
             alias: alias(input),
-        })
-        .collect();
-    let call_outputs: SmallVec<[CpuOutput<'_>; 2]> = (outputs.iter().zip(&mut write_guards))
-        .map(|(output, guard)| CpuOutput {
-            meta: &output.meta,
+        });
+    }
+    for (output, guard) in outputs.iter().zip(&mut write_guards) {
+        call.outputs.push(CpuOutput {
+            meta: output.meta,
             bytes: &mut guard.bytes_mut()[..output.meta.bytes()],
-        })
-        .collect();
-    op.cpu(&mut CpuCall {
-        op,
-        inputs: call_inputs,
-        outputs: call_outputs,
-        scratch: scratch_guard.as_mut().map_or(&mut [], |guard| guard.bytes_mut()),
-    })
+        });
+    }
+    op.cpu(&mut call)
 }
 
 /// Outputs at the explicit level must be exactly what the operation writes.
@@ -311,10 +314,10 @@ fn check_outputs(op: &dyn Op, inputs: usize, expected: &[Meta], outputs: &[&Arra
 }
 
 /// Shared memory is allowed only where the operation says so, and then only exactly shared.
-fn check_aliases(op: &dyn Op, inputs: &[Operand], outputs: &[Operand]) -> Result<()> {
+fn check_aliases(op: &dyn Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
     for (o, output) in outputs.iter().enumerate() {
         for (other, earlier) in outputs[..o].iter().enumerate() {
-            if Arc::ptr_eq(&output.buffer, &earlier.buffer) {
+            if Arc::ptr_eq(output.buffer, earlier.buffer) {
                 let (name, got) =
                     (argument_name(op, inputs.len() + o), argument_name(op, inputs.len() + other));
                 let got = format!("the memory of {got}");
@@ -322,7 +325,7 @@ fn check_aliases(op: &dyn Op, inputs: &[Operand], outputs: &[Operand]) -> Result
             }
         }
         for (i, input) in inputs.iter().enumerate() {
-            if !Arc::ptr_eq(&output.buffer, &input.buffer) {
+            if !Arc::ptr_eq(output.buffer, input.buffer) {
                 continue;
             }
             if !op.may_alias().contains(&(i, o)) || input.meta != output.meta {

@@ -59,6 +59,80 @@ fn a_chain_of_elementwise_operations_is_one_kernel() -> Result<()> {
 }
 
 #[test]
+fn results_that_somebody_holds_come_from_one_kernel_with_those_made_of_them() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    // The step of an optimizer with two states; narrow parameters have wide states.
+    let step = |p: &Array, g: &Array, m: &Array, v: &Array| {
+        let m = m * 0.9 + g * 0.1;
+        let v = v * 0.99 + g.square()? * 0.01;
+        let p = p - wootz::astype(&(&m / (v.sqrt()? + 1e-3)), p.dtype())?;
+        Ok([p, m, v])
+    };
+    for device in devices {
+        for (count, dtype) in [(1, DType::F32), (1025, DType::BF16), (20_001, DType::F32)] {
+            let p = wootz::astype(&(ramp(&device, count) / 100.0), dtype)?;
+            let [g, m, v] = [3.0, 5.0, 7.0].map(|c| (ramp(&device, count) / c).sin());
+            let (g, m, v) = (g?, m?, v?.square()?);
+            wootz::eval([&p, &g, &m, &v])?;
+            // Each result by itself, and all of them, without and with memory to write over.
+            let mut expected = Vec::new();
+            for index in 0..3 {
+                expected.push(step(&p, &g, &m, &v)?[index].to_bytes()?);
+            }
+            let dispatches = || device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
+            let before = dispatches();
+            let kept = step(&p, &g, &m, &v)?;
+            wootz::eval(&kept)?;
+            let given = step(&p, &g, &m, &v)?;
+            drop((p, m, v));
+            wootz::eval(&given)?;
+            assert!(dispatches() - before <= 2, "{} kernels", dispatches() - before);
+            for results in [kept, given] {
+                for (result, expected) in results.iter().zip(&expected) {
+                    assert_eq!(&result.to_bytes()?, expected, "{device} {count} {dtype}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_optimizer_takes_one_kernel_for_a_parameter() -> Result<()> {
+    use wootz::optim::*;
+    let Some(device) = own_gpu() else { return Ok(()) };
+    let optimizers: [(&str, Box<dyn Optimizer>); 9] = [
+        ("SGD", Box::new(SGD::new(0.1)?.momentum(0.9, 0.1, false)?.weight_decay(0.1))),
+        ("nesterov", Box::new(SGD::new(0.1)?.momentum(0.9, 0.0, true)?)),
+        ("Adam", Box::new(Adam::new(0.1)?.bias_correction(true))),
+        ("AdamW", Box::new(AdamW::new(0.1)?.bias_correction(true))),
+        ("Adamax", Box::new(Adamax::new(0.1)?)),
+        ("Lion", Box::new(Lion::new(0.1)?.weight_decay(0.1))),
+        ("RMSprop", Box::new(RMSprop::new(0.1)?)),
+        ("Adagrad", Box::new(Adagrad::new(0.1)?)),
+        ("AdaDelta", Box::new(AdaDelta::new(0.1)?)),
+    ];
+    for (name, mut optimizer) in optimizers {
+        let kernels = |count: usize, optimizer: &mut dyn Optimizer| -> Result<u64> {
+            let mut x: Vec<Array> = (0..count).map(|i| ramp(&device, 70 + i)).collect();
+            let gradients = x.clone();
+            optimizer.update(&mut x, &gradients)?;
+            wootz::eval(&optimizer.arrays(&x))?;
+            let before = device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
+            optimizer.update(&mut x, &gradients)?;
+            wootz::eval(&optimizer.arrays(&x))?;
+            Ok(device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches) - before)
+        };
+        let (one, three) = wootz::with_device(&device, || -> Result<(u64, u64)> {
+            Ok((kernels(1, &mut *optimizer)?, kernels(3, &mut *optimizer)?))
+        })?;
+        assert_eq!(three - one, 2, "{name}: {one} kernels for one parameter, {three} for three");
+    }
+    Ok(())
+}
+
+#[test]
 fn fusion_does_not_change_a_bit() -> Result<()> {
     let mut devices = vec![Device::cpu()];
     devices.extend(own_gpu());

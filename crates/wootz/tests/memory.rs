@@ -282,3 +282,54 @@ fn training_attention_takes_memory_by_length_and_not_by_its_square() -> Result<(
     }
     Ok(())
 }
+
+#[test]
+fn an_optimizer_writes_over_parameters_and_their_state() -> Result<()> {
+    use wootz::optim::{AdamW, Optimizer};
+    let _turn = take_turn();
+    let mut model = weights(1, &[512, 512])?;
+    let mut optimizer = AdamW::new(0.1)?.bias_correction(true);
+    let bytes = model[0].nbytes() as u64;
+    for step in 0..3 {
+        let gradients = weights(1, &[512, 512])?;
+        let taken = peak_of(|| {
+            optimizer.update(&mut model, &gradients)?;
+            drop(gradients);
+            wootz::eval(&optimizer.arrays(&model))
+        })?;
+        // In the first step the states are made.
+        let most = if step == 0 { 2 * bytes } else { 0 };
+        assert!(taken <= most + (1 << 12), "{taken} bytes in step {step}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_compiled_step_writes_over_the_arguments_it_takes() -> Result<()> {
+    let _turn = take_turn();
+    let step = wootz::compile(|x: &[Array]| {
+        let [w, m, g] = x else { unreachable!("three arguments") };
+        let m = m * 0.9 + g * 0.1;
+        Ok(vec![w - &m * 0.5, m])
+    });
+    let mut state = weights(2, &[512, 512])?;
+    let expected = state.clone();
+    let gradient = weights(1, &[512, 512])?.remove(0);
+    let bytes = gradient.nbytes() as u64;
+    for step_number in 0..4 {
+        let others = if step_number == 0 { 2 * bytes } else { 0 };
+        let taken = peak_of(|| {
+            let mut arguments = std::mem::take(&mut state);
+            arguments.push(gradient.clone());
+            state = step.call_owned(arguments)?;
+            Ok(())
+        })?;
+        // The first arguments are held here, too, and stay as they are.
+        assert!(taken <= others + (1 << 12), "{taken} bytes in step {step_number}");
+    }
+    let m = &expected[1] * 0.9 + &gradient * 0.1;
+    let one = step.call(&[expected[0].clone(), expected[1].clone(), gradient.clone()])?;
+    assert_eq!(one[1].to_bytes()?, m.to_bytes()?);
+    assert_eq!(one[0].to_bytes()?, (&expected[0] - &m * 0.5).to_bytes()?);
+    Ok(())
+}

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::simd::{Ahead, stream};
 use super::tile::{self, TILE, Walk};
-use super::{CpuCall, threads};
-use crate::array::{Class, DType, Layout, collapse};
+use super::{CpuCall, CpuInput, CpuOutput, threads};
+use crate::array::{Class, DType, Layout, Shape, Strides, collapse};
 use crate::error::{Error, Result};
 use crate::eval::{Argument, Program, Step, StepKind};
 use crate::op::{BLOCK, TileFn};
@@ -53,43 +53,38 @@ fn register(registers: &mut [u8], index: usize) -> &mut [u8] {
     &mut registers[index * STRIDE..][..TILE * 8]
 }
 
-/// Computes `program` over the call's inputs, broadcast to the output's shape.
+/// Computes `program` over the call's inputs, broadcast to the outputs' shape.
 pub(crate) fn run(program: &Program, call: &mut CpuCall<'_>) -> Result<()> {
-    // A walk over a transposed input would read one element of each cache line.
-    let copies = matches!(&program.steps[..], [step] if matches!(step.kind, StepKind::Cast));
-    if copies && super::copy::transposed(call)? {
-        return Ok(());
+    if !copied(program, call)? {
+        Prepared::new(program, call)?.run(call);
     }
-    let output = &mut call.outputs[0];
-    let layouts: SmallVec<[Layout; 5]> = std::iter::once(output.meta.layout.clone())
-        .chain(call.inputs.iter().map(|input| input.meta.layout.broadcast_to(output.meta.shape())))
-        .collect();
-    let (shape, strides) = collapse(&layouts.iter().collect::<SmallVec<[&Layout; 5]>>());
-    let inputs: SmallVec<[Option<Walk<'_>>; 4]> = (call.inputs.iter().zip(&strides[1..]))
-        .map(|(input, strides)| {
-            Some(Walk {
-                bytes: input.bytes?,
-                dtype: input.meta.dtype,
-                offset: input.meta.layout.offset,
-                strides,
-            })
-        })
-        .collect();
-    // Not where the output holds an input, which is in the cache when it is written.
-    let streamed = inputs.iter().all(Option::is_some) && stream::pays(output.meta.bytes());
-    let plan = Plan::new(program, &inputs, &shape, streamed)?;
-    let size = output.meta.dtype.size();
-    threads::chunks_mut(output.bytes, CHUNK * size, |chunk, bytes| {
-        REGISTERS.with_borrow_mut(|registers| {
-            plan.run_chunk(registers, chunk * CHUNK, bytes, size);
-            stream::finish_if(plan.streamed);
-        });
-    });
     Ok(())
 }
 
+/// As [`run`], for calls that all have the same layouts: what can be known before is kept in
+/// `prepared`.
+pub(crate) fn run_prepared(
+    program: &Program,
+    prepared: &mut Option<Prepared>,
+    call: &mut CpuCall<'_>,
+) -> Result<()> {
+    match prepared {
+        Some(prepared) if prepared.fits(call) => prepared.run(call),
+        _ if copied(program, call)? => {}
+        _ => prepared.insert(Prepared::new(program, call)?).run(call),
+    }
+    Ok(())
+}
+
+/// Copies a transposed input, if that is what the program does. A walk over it would read one
+/// element of each cache line.
+fn copied(program: &Program, call: &mut CpuCall<'_>) -> Result<bool> {
+    let copies = matches!(&program.steps[..], [step] if matches!(step.kind, StepKind::Cast));
+    Ok(copies && super::copy::transposed(call)?)
+}
+
 /// Where an operand of a step is found.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Source {
     /// A tile.
     Register(usize),
@@ -100,10 +95,13 @@ enum Source {
     Direct(usize, usize),
 }
 
-/// A program with its registers assigned.
-struct Plan<'a> {
-    shape: &'a [usize],
-    inputs: &'a [Option<Walk<'a>>],
+/// A program for operands of some layouts, with its registers assigned.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// The shape in as few axes as possible.
+    shape: Shape,
+    inputs: SmallVec<[Input; 4]>,
+    outputs: SmallVec<[Output; 2]>,
     /// Inputs that are loaded into a register for every tile.
     loads: SmallVec<[(usize, usize); 4]>,
     /// Inputs that are read in place, with their registers.
@@ -113,11 +111,26 @@ struct Plan<'a> {
     constants: SmallVec<[(usize, u64, Class); 4]>,
     steps: Vec<PlanStep>,
     registers: usize,
+}
+
+#[derive(Debug)]
+struct Input {
     dtype: DType,
-    /// Whether the result goes past the caches.
+    offset: usize,
+    strides: Strides,
+    /// The output that it gave its memory to.
+    alias: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Output {
+    dtype: DType,
+    size: usize,
+    /// Whether it goes past the caches.
     streamed: bool,
 }
 
+#[derive(Debug)]
 struct PlanStep {
     function: Option<TileFn>,
     arguments: SmallVec<[(Source, usize); MOST_ARGUMENTS]>,
@@ -126,29 +139,48 @@ struct PlanStep {
     /// Bytes of an element while it is computed, and whether it is stored so.
     width: usize,
     wide: bool,
+    /// The output that it is stored to, and whether a later step reads the register, too.
+    output: Option<usize>,
+    read: bool,
 }
 
-impl<'a> Plan<'a> {
-    fn new(
-        program: &Program,
-        inputs: &'a [Option<Walk<'a>>],
-        shape: &'a [usize],
-        streamed: bool,
-    ) -> Result<Plan<'a>> {
-        let mut plan = Plan {
+impl Prepared {
+    fn new(program: &Program, call: &CpuCall<'_>) -> Result<Prepared> {
+        let output = call.outputs[0].meta;
+        let layouts: SmallVec<[Layout; 5]> = std::iter::once(output.layout.clone())
+            .chain(call.inputs.iter().map(|input| input.meta.layout.broadcast_to(output.shape())))
+            .collect();
+        let (shape, strides) = collapse(&layouts.iter().collect::<SmallVec<[&Layout; 5]>>());
+        let input = |(input, strides): (&CpuInput<'_>, Strides)| Input {
+            dtype: input.meta.dtype,
+            offset: input.meta.layout.offset,
+            strides,
+            alias: input.alias,
+        };
+        let inputs: SmallVec<[Input; 4]> =
+            call.inputs.iter().zip(strides.into_iter().skip(1)).map(input).collect();
+        let output = |(index, output): (usize, &CpuOutput<'_>)| Output {
+            dtype: output.meta.dtype,
+            size: output.meta.dtype.size(),
+            // Not where it holds an input, which is in the cache when it is written.
+            streamed: inputs.iter().all(|input| input.alias != Some(index))
+                && stream::pays(output.meta.bytes()),
+        };
+        let outputs = call.outputs.iter().enumerate().map(output).collect();
+        let mut plan = Prepared {
             shape,
             inputs,
+            outputs,
             loads: SmallVec::new(),
             direct: SmallVec::new(),
             scalars: SmallVec::new(),
             constants: SmallVec::new(),
             steps: Vec::with_capacity(program.steps.len()),
             registers: 0,
-            dtype: program.dtype(),
-            streamed,
         };
         let input_sources: SmallVec<[Source; 4]> =
-            inputs.iter().enumerate().map(|(index, walk)| plan.place_input(index, walk)).collect();
+            (0..plan.inputs.len()).map(|index| plan.place_input(index)).collect();
+        let stored = |step: usize| program.outputs.iter().position(|&o| o as usize == step);
         let mut last_use = vec![0usize; program.steps.len()];
         for (index, step) in program.steps.iter().enumerate() {
             for argument in &step.arguments {
@@ -182,6 +214,7 @@ impl<'a> Plan<'a> {
                 program.steps[first].arguments.iter().copied().collect();
             if let Some(&next) = order.peek()
                 && last_use[first] == next
+                && stored(first).is_none()
                 && let Some((joined, other)) = join(program, first, next)
             {
                 order.next();
@@ -216,7 +249,18 @@ impl<'a> Plan<'a> {
             }
             let (dtype, width) = (step.dtype, step.dtype.class().size());
             let wide = tile::is_wide(dtype);
-            plan.steps.push(PlanStep { function, arguments: placed, register, dtype, width, wide });
+            let (output, read) = (stored(index), last_use[index] > index);
+            let arguments = placed;
+            plan.steps.push(PlanStep {
+                function,
+                arguments,
+                register,
+                dtype,
+                width,
+                wide,
+                output,
+                read,
+            });
         }
         Ok(plan)
     }
@@ -227,92 +271,134 @@ impl<'a> Plan<'a> {
     }
 
     /// Decides how an input is read.
-    fn place_input(&mut self, index: usize, walk: &Option<Walk<'_>>) -> Source {
+    fn place_input(&mut self, index: usize) -> Source {
         let register = self.next_register();
-        match walk {
-            Some(walk) if walk.strides.iter().all(|&stride| stride == 0) => {
-                self.scalars.push((index, register));
-                Source::Block(register)
-            }
-            Some(walk) if walk.strides == [1] && tile::is_wide(walk.dtype) => {
-                self.direct.push((index, register));
-                Source::Direct(index, register)
-            }
-            _ => {
-                self.loads.push((index, register));
-                Source::Register(register)
-            }
+        let Input { dtype, strides, alias, .. } = &self.inputs[index];
+        if alias.is_none() && strides.iter().all(|&stride| stride == 0) {
+            self.scalars.push((index, register));
+            Source::Block(register)
+        } else if alias.is_none() && strides[..] == [1] && tile::is_wide(*dtype) {
+            self.direct.push((index, register));
+            Source::Direct(index, register)
+        } else {
+            self.loads.push((index, register));
+            Source::Register(register)
         }
     }
 
-    /// Computes the elements of one chunk of the output.
-    fn run_chunk(&self, registers: &mut Registers, start: usize, out: &mut [u8], size: usize) {
-        let registers = registers.bytes(self.registers);
+    /// Whether this is the plan for a call, which has the same layouts.
+    fn fits(&self, call: &CpuCall<'_>) -> bool {
+        self.inputs.iter().zip(&call.inputs).all(|(input, given)| input.alias == given.alias)
+    }
+
+    fn run(&self, call: &mut CpuCall<'_>) {
+        let mut run = Run { plan: self, inputs: SmallVec::new() };
+        for (input, given) in self.inputs.iter().zip(&call.inputs) {
+            run.inputs.push(Walk {
+                // An input that gave its memory away is read from the output.
+                bytes: given.bytes.unwrap_or_default(),
+                dtype: input.dtype,
+                offset: input.offset,
+                strides: &input.strides,
+            });
+        }
+        let streamed = self.outputs.iter().any(|output| output.streamed);
+        let outputs = call.outputs.iter_mut().zip(&self.outputs);
+        let outputs = outputs.map(|(given, output)| (&mut *given.bytes, CHUNK * output.size));
+        threads::chunks_all_mut(outputs, |chunk, outputs| {
+            REGISTERS.with_borrow_mut(|registers| {
+                run.chunk(registers.bytes(self.registers), chunk * CHUNK, outputs);
+                stream::finish_if(streamed);
+            });
+        });
+    }
+}
+
+/// One run of a program.
+struct Run<'a> {
+    plan: &'a Prepared,
+    inputs: SmallVec<[Walk<'a>; 4]>,
+}
+
+impl Run<'_> {
+    /// Computes the elements of one chunk of the outputs.
+    fn chunk(&self, registers: &mut [u8], start: usize, outputs: &mut [&mut [u8]]) {
+        let Prepared { shape, steps, .. } = self.plan;
         // A constant by itself fills tiles; elsewhere a block of it is enough.
-        let elements = if self.steps[0].function.is_none() { TILE } else { BLOCK };
-        for &(place, bits, class) in &self.constants {
+        let elements = if steps[0].function.is_none() { TILE } else { BLOCK };
+        for &(place, bits, class) in &self.plan.constants {
             let tile = register(registers, place);
             tile::fill(class, bits, &mut tile[..elements * class.size()]);
         }
-        for &(input, place) in &self.scalars {
-            if let Some(walk) = &self.inputs[input] {
-                walk.load(&[], 0, BLOCK, register(registers, place));
-            }
+        for &(input, place) in &self.plan.scalars {
+            self.inputs[input].load(&[], 0, BLOCK, register(registers, place));
         }
-        let share = TILE.div_ceil(self.steps.len());
-        for (index, out) in out.chunks_mut(TILE * size).enumerate() {
-            let start = start + index * TILE;
-            let count = out.len() / size;
-            for &(input, place) in &self.loads {
+        let share = TILE.div_ceil(steps.len());
+        let elements = outputs[0].len() / self.plan.outputs[0].size;
+        for first in (0..elements).step_by(TILE) {
+            let count = TILE.min(elements - first);
+            let tile = Tile { first, start: start + first, count, padded: count % BLOCK != 0 };
+            for &(input, place) in &self.plan.loads {
                 let target = register(registers, place);
-                match &self.inputs[input] {
-                    Some(walk) => walk.load(self.shape, start, count, target),
-                    // The input gave its memory to the output: it is read from there.
-                    None => tile::widen(self.dtype, out, target),
-                }
-            }
-            // Kernels work on whole blocks: the end of an array is copied to where there are some.
-            let padded = !count.is_multiple_of(BLOCK);
-            if padded {
-                for &(input, place) in &self.direct {
-                    if let Some(walk) = &self.inputs[input] {
-                        let target = register(registers, place);
-                        walk.load(self.shape, start, count, target);
+                match self.plan.inputs[input].alias {
+                    None => self.inputs[input].load(shape, tile.start, count, target),
+                    Some(output) => {
+                        let Output { dtype, size, .. } = self.plan.outputs[output];
+                        tile::widen(dtype, &outputs[output][tile.bytes(size)], target);
                     }
                 }
             }
-            let tile = Tile { start, count, padded };
-            for (position, step) in self.steps.iter().enumerate() {
-                let last = position + 1 == self.steps.len();
-                if !last {
-                    let part = (position * share).min(count)..((position + 1) * share).min(count);
-                    self.fetch_next(part, &tile, Ahead::behind(out), size);
+            // Kernels work on whole blocks: the end of an array is copied to where there are some.
+            if tile.padded {
+                for &(input, place) in &self.plan.direct {
+                    let target = register(registers, place);
+                    self.inputs[input].load(shape, tile.start, count, target);
                 }
-                self.run_step(registers, step, &tile, last.then_some(&mut *out));
+            }
+            for (position, step) in steps.iter().enumerate() {
+                if position + 1 != steps.len() {
+                    let part = (position * share).min(count)..((position + 1) * share).min(count);
+                    self.fetch_next(part, &tile, outputs);
+                }
+                match step.output {
+                    None => self.step(registers, step, &tile, None),
+                    Some(output) => {
+                        let Output { size, streamed, .. } = self.plan.outputs[output];
+                        let out = &mut outputs[output][tile.bytes(size)];
+                        self.step(registers, step, &tile, Some((out, streamed)));
+                    }
+                }
             }
         }
     }
 
     /// Starts to fetch a part of what the next tile reads and writes. Only the first and the last
-    /// step touch memory; the steps between them would leave it idle.
+    /// steps touch memory; the steps between them would leave it idle.
     #[inline]
-    fn fetch_next(&self, part: Range<usize>, tile: &Tile, out: Ahead, size: usize) {
-        if !self.streamed {
-            out.fetch_all(part.start * size..part.end * size);
-        }
-        for &(input, _) in &self.direct {
-            if let Some(walk) = &self.inputs[input] {
-                let size = walk.dtype.size();
-                let next = (walk.offset + tile.start + tile.count) * size;
-                let next = walk.bytes.get(next..).unwrap_or_default();
-                Ahead::of(next).fetch_all(part.start * size..part.end * size);
+    fn fetch_next(&self, part: Range<usize>, tile: &Tile, outputs: &[&mut [u8]]) {
+        let lines = |size: usize| part.start * size..part.end * size;
+        for (bytes, output) in outputs.iter().zip(&self.plan.outputs) {
+            if !output.streamed {
+                Ahead::behind(&bytes[tile.bytes(output.size)]).fetch_all(lines(output.size));
             }
+        }
+        for &(input, _) in &self.plan.direct {
+            let walk = &self.inputs[input];
+            let size = walk.dtype.size();
+            let next = (walk.offset + tile.start + tile.count) * size;
+            Ahead::of(walk.bytes.get(next..).unwrap_or_default()).fetch_all(lines(size));
         }
     }
 
-    /// Runs one step over a tile. The last step stores into `out`.
+    /// Runs one step over a tile, and stores the result where it is an output.
     #[inline]
-    fn run_step(&self, registers: &mut [u8], step: &PlanStep, tile: &Tile, out: Option<&mut [u8]>) {
+    fn step(
+        &self,
+        registers: &mut [u8],
+        step: &PlanStep,
+        tile: &Tile,
+        out: Option<(&mut [u8], bool)>,
+    ) {
         let elements = tile.count.next_multiple_of(BLOCK);
         let width = step.width;
         // The others can be read while this register is written.
@@ -326,12 +412,10 @@ impl<'a> Plan<'a> {
         for (slot, &(source, width)) in arguments.iter_mut().zip(&step.arguments) {
             *slot = match source {
                 Source::Block(index) => place(index, BLOCK * width),
-                Source::Direct(input, _) if !tile.padded => match &self.inputs[input] {
-                    Some(walk) => {
-                        &walk.bytes[(walk.offset + tile.start) * width..][..elements * width]
-                    }
-                    None => &[],
-                },
+                Source::Direct(input, _) if !tile.padded => {
+                    let walk = &self.inputs[input];
+                    &walk.bytes[(walk.offset + tile.start) * width..][..elements * width]
+                }
                 Source::Register(index) | Source::Direct(_, index) => {
                     place(index, elements * width)
                 }
@@ -339,12 +423,13 @@ impl<'a> Plan<'a> {
         }
         let arguments = &arguments[..step.arguments.len()];
         let register = &mut target[..elements * width];
+        let whole = step.wide && !tile.padded;
         match (step.function, out) {
-            (Some(function), Some(out)) if step.wide && !tile.padded && self.streamed => {
+            (Some(function), Some((out, true))) if whole => {
                 function(arguments, register);
                 stream::copy(register, out);
             }
-            (Some(function), Some(out)) if step.wide && !tile.padded => {
+            (Some(function), Some((out, false))) if whole && !step.read => {
                 function(arguments, out);
             }
             (function, out) => {
@@ -354,7 +439,7 @@ impl<'a> Plan<'a> {
                         tile::round(step.dtype, register);
                     }
                 }
-                if let Some(out) = out {
+                if let Some((out, _)) = out {
                     tile::narrow(step.dtype, &register[..tile.count * width], out);
                 }
             }
@@ -362,12 +447,21 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// The part of the output being computed.
+/// The part of the outputs being computed.
 struct Tile {
+    /// Where it starts in the chunk, and in the whole.
+    first: usize,
     start: usize,
     count: usize,
     /// Whether the last block is not whole.
     padded: bool,
+}
+
+impl Tile {
+    /// Where its elements lie in the chunk of an output with elements of `size` bytes.
+    fn bytes(&self, size: usize) -> Range<usize> {
+        self.first * size..(self.first + self.count) * size
+    }
 }
 
 /// One function for two steps, the second of which takes the result of the first; and the second's

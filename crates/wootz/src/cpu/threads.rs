@@ -15,6 +15,8 @@ use super::sync::{
     global, thread,
 };
 
+use smallvec::SmallVec;
+
 /// Sets how many threads CPU kernels use, the calling thread included. Zero counts as one.
 ///
 /// Results do not depend on this number: the same input gives the same bits with any.
@@ -97,6 +99,28 @@ pub(crate) fn chunks2_mut<A: Send, B: Send>(
         // SAFETY: `for_each` hands out each index once, so no chunk is borrowed twice.
         let (a, b) = unsafe { (a.chunk(i), b.chunk(i)) };
         f(i, a, b);
+    });
+}
+
+/// As [`chunks_mut`], for any number of slices, each with the length of its chunks. All must give
+/// the same number of chunks.
+pub(crate) fn chunks_all_mut<'a, T: Send + 'a>(
+    slices: impl Iterator<Item = (&'a mut [T], usize)>,
+    f: impl Fn(usize, &mut [&mut [T]]) + Sync,
+) {
+    let mut cuts: SmallVec<[Cut<T>; 2]> = SmallVec::new();
+    for (data, chunk) in slices {
+        cuts.push(Cut::new(data, chunk));
+    }
+    let count = cuts.iter().map(Cut::count).min().unwrap_or(0);
+    debug_assert!(cuts.iter().all(|cut| cut.count() == count), "slices of as many chunks");
+    for_each(count, |i| {
+        let mut chunks: SmallVec<[&mut [T]; 2]> = SmallVec::new();
+        for cut in &cuts {
+            // SAFETY: `for_each` hands out each index once, so no chunk is borrowed twice.
+            chunks.push(unsafe { cut.chunk(i) });
+        }
+        f(i, &mut chunks);
     });
 }
 

@@ -103,12 +103,7 @@ where
     /// The results of the function. Inside another transform the function itself runs, so that the
     /// transform sees what it does.
     pub fn call(&self, arguments: &[Array]) -> Result<Vec<Array>> {
-        if is_recording() || arguments.iter().any(|argument| argument.node.traced) {
-            return (self.function)(arguments);
-        }
-        let plan = self.plan_for(arguments)?;
-        let rows = arguments.iter().map(Array::dense).collect::<Result<Vec<_>>>()?;
-        self.replay(&plan, &rows, false)
+        self.replay(arguments.to_vec(), false)
     }
 
     /// As [`call`](Self::call), for arguments that the caller gives away: a result that is computed
@@ -127,17 +122,22 @@ where
     /// # Ok::<(), wootz::Error>(())
     /// ```
     pub fn call_owned(&self, arguments: Vec<Array>) -> Result<Vec<Array>> {
-        if is_recording() || arguments.iter().any(|argument| argument.node.traced) {
+        self.replay(arguments, true)
+    }
+
+    fn replay(&self, arguments: Vec<Array>, owned: bool) -> Result<Vec<Array>> {
+        // What was made of a transform's arguments is marked for good, but once it has a value the
+        // mark matters only inside the transform.
+        let traced = |argument: &Array| {
+            argument.node.traced && (autograd::is_tracing() || !argument.is_evaluated())
+        };
+        if is_recording() || arguments.iter().any(traced) {
             return (self.function)(&arguments);
         }
         let plan = self.plan_for(&arguments)?;
         let rows = arguments.into_iter().map(Array::into_dense).collect::<Result<Vec<_>>>()?;
-        self.replay(&plan, &rows, true)
-    }
-
-    fn replay(&self, plan: &Plan, rows: &[Array], owned: bool) -> Result<Vec<Array>> {
-        super::eval(rows)?;
-        let results = plan.replay(rows, owned)?;
+        super::eval(&rows)?;
+        let results = plan.replay(&rows, owned)?;
         self.cache().stats.replays += 1;
         Ok(results)
     }

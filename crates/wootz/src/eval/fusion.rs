@@ -1,6 +1,8 @@
-//! Decides what runs: joins elementwise nodes whose intermediate results nobody else needs into
-//! one program, and leaves out nodes that became part of one.
+//! Decides what runs: joins elementwise nodes into one program. An intermediate result that only the
+//! program reads is not stored, unless somebody holds on to it: then the program stores it, too, as
+//! the state of an optimizer beside the parameter.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -8,12 +10,14 @@ use smallvec::SmallVec;
 use super::order::Graph;
 use super::program::{Argument, Program, Step, StepKind};
 use crate::array::{Array, Layout, Node};
+use crate::device::Device;
 use crate::op::Elementwise;
 
 /// The longest fused run. Longer chains are cut, so that kernels and registers stay small.
 pub(crate) const MAX_STEPS: usize = 48;
-/// Inputs of a fused run: with its output they fit the 8 storage bindings every GPU has.
-pub(crate) const MAX_INPUTS: usize = 7;
+/// Inputs and outputs of a fused run: every GPU has 8 storage bindings, and most have more.
+const LEAST_BINDINGS: usize = 8;
+const MOST_BINDINGS: usize = 12;
 /// GPU parameters of a fused run, in words: shape, strides, offsets and constants.
 const MAX_WORDS: usize = 30;
 
@@ -21,16 +25,17 @@ const MAX_WORDS: usize = 30;
 pub(crate) enum Task {
     /// A node by itself.
     Node(usize),
-    /// An elementwise run; `members` are the places of its nodes, the result's first.
-    Fused { members: Vec<usize>, program: Program, inputs: SmallVec<[InputRef; 4]> },
+    /// An elementwise run; `members` are the places of its nodes, and the first `outputs` of them
+    /// those whose results are stored.
+    Fused { members: Vec<usize>, outputs: usize, program: Program, inputs: SmallVec<[InputRef; 4]> },
 }
 
 impl Task {
-    /// The place of the node whose outputs the task computes.
-    pub(crate) fn place(&self) -> usize {
+    /// The places of the nodes whose outputs the task computes.
+    pub(crate) fn places(&self) -> &[usize] {
         match self {
-            Task::Node(place) => *place,
-            Task::Fused { members, .. } => members[0],
+            Task::Node(place) => std::slice::from_ref(place),
+            Task::Fused { members, outputs, .. } => &members[..*outputs],
         }
     }
 }
@@ -45,6 +50,7 @@ pub(crate) struct InputRef {
 /// The tasks of a graph, in the order they run.
 pub(crate) fn plan(graph: &Graph) -> Vec<Task> {
     let mut needed = graph.wanted.clone();
+    let siblings = Siblings::find(graph);
     let mut absorbed = vec![false; graph.nodes.len()];
     let mut tasks = Vec::new();
     for place in (0..graph.nodes.len()).rev() {
@@ -53,7 +59,7 @@ pub(crate) fn plan(graph: &Graph) -> Vec<Task> {
         }
         let Some(node) = &graph.nodes[place] else { continue };
         let task = match elementwise(node) {
-            Some(_) => grow(graph, place, &needed, &mut absorbed),
+            Some(_) => grow(graph, place, siblings.of(place), &needed, &mut absorbed),
             None => Task::Node(place),
         };
         let mut need = |array: &Array| {
@@ -83,16 +89,100 @@ fn elementwise(node: &Node) -> Option<Elementwise> {
     node.with_work(|work| work.op.elementwise()).flatten()
 }
 
-/// Grows a run backwards from its result at `root`.
-fn grow(graph: &Graph, root: usize, needed: &[bool], absorbed: &mut [bool]) -> Task {
+/// Results that belong into one pass over memory: nothing in the graph reads them, they have one shape,
+/// and elementwise operations make them of common arrays. So a parameter and its state, or two
+/// results that share the greater part of their work.
+#[derive(Default)]
+struct Siblings {
+    /// The groups' members, and the group of each.
+    groups: Vec<Vec<usize>>,
+    group_of: HashMap<usize, usize>,
+}
+
+impl Siblings {
+    fn find(graph: &Graph) -> Siblings {
+        let mut siblings = Siblings::default();
+        let last = |&place: &usize| {
+            let node = graph.nodes[place].as_ref();
+            graph.uses[place] == 0
+                && node
+                    .and_then(|node| elementwise(node))
+                    .is_some_and(|kind| !matches!(kind, Elementwise::Constant(_)))
+        };
+        let results: Vec<usize> = (0..graph.nodes.len()).filter(last).collect();
+        if results.len() < 2 {
+            return siblings;
+        }
+        // Who makes something of an array.
+        let mut makers: HashMap<(*const Node, usize), usize> = HashMap::new();
+        for result in results {
+            let arrays = made_of(graph, result);
+            let known = arrays.iter().find_map(|array| makers.get(array).copied());
+            let group = known.unwrap_or_else(|| {
+                siblings.groups.push(Vec::new());
+                siblings.groups.len() - 1
+            });
+            siblings.groups[group].push(result);
+            siblings.group_of.insert(result, group);
+            makers.extend(arrays.into_iter().map(|array| (array, group)));
+        }
+        siblings
+    }
+
+    /// The siblings of a result that come before it.
+    fn of(&self, place: usize) -> &[usize] {
+        let Some(&group) = self.group_of.get(&place) else { return &[] };
+        let members = &self.groups[group];
+        &members[..members.partition_point(|&member| member < place)]
+    }
+}
+
+/// The arrays of a result's shape that elementwise operations make it of.
+fn made_of(graph: &Graph, result: usize) -> Vec<(*const Node, usize)> {
+    let mut arrays = Vec::new();
+    let Some(root) = &graph.nodes[result] else { return arrays };
+    let mut pending = vec![root.clone()];
+    while let Some(node) = pending.pop() {
+        node.with_work(|work| {
+            for input in &work.inputs {
+                let array = (Arc::as_ptr(&input.node), input.output_index());
+                let fits = input.shape() == root.outputs[0].shape();
+                if fits && arrays.len() < MAX_STEPS && !arrays.contains(&array) {
+                    arrays.push(array);
+                    if !input.node.is_evaluated() && elementwise(&input.node).is_some() {
+                        pending.push(input.node.clone());
+                    }
+                }
+            }
+        });
+    }
+    arrays
+}
+
+/// Grows a run backwards from its result at `root`, and from siblings of it as far as there is room.
+fn grow(
+    graph: &Graph,
+    root: usize,
+    siblings: &[usize],
+    needed: &[bool],
+    absorbed: &mut [bool],
+) -> Task {
     let root_node = match &graph.nodes[root] {
         Some(node) => node,
         None => return Task::Node(root),
     };
     let shape = &root_node.outputs[0].layout.shape;
-    let mut run =
-        Run { members: vec![root], words: shape.len() + 1, externals: 0, undecided: Vec::new() };
+    let mut run = Run {
+        members: vec![root],
+        held: SmallVec::from_elem(root, 1),
+        words: shape.len() + 1,
+        externals: 0,
+        most_bindings: most_bindings(&root_node.device),
+        undecided: Vec::new(),
+    };
     run.visit_inputs(graph, root, shape);
+    let free = siblings.iter().filter(|&&place| !absorbed[place]);
+    run.undecided.extend(free.map(|&place| Candidate { place, uses_in_run: 0, words: 0 }));
     // Candidates leave the heap from the last place to the first: when one is looked at, all its
     // users that could belong to the run have been.
     while let Some(Candidate { place, uses_in_run, words }) = run.pop_candidate() {
@@ -102,23 +192,26 @@ fn grow(graph: &Graph, root: usize, needed: &[bool], absorbed: &mut [bool]) -> T
             continue;
         };
         let constant = matches!(kind, Elementwise::Constant(_));
-        // Nobody else holds the node: neither a handle nor a node outside the run.
-        let private = !needed[place]
-            && uses_in_run == graph.uses[place]
-            && Arc::strong_count(node) == uses_in_run as usize + 1;
+        // No node outside the run reads it: what does could be an input of the run.
+        let inside = uses_in_run == graph.uses[place];
+        // Somebody will want to see it.
+        let held = needed[place] || Arc::strong_count(node) != uses_in_run as usize + 1;
         let fits = run.members.len() < MAX_STEPS
             && node.outputs[0].layout.shape == *shape
             && node.device == root_node.device
-            && private
-            && run.room_for(node);
+            && inside
+            && run.room_for(node, held);
         if constant && node.device == root_node.device && run.words + 2 <= MAX_WORDS {
             run.members.push(place);
             run.words += 2;
         } else if fits {
             absorbed[place] = true;
             run.members.push(place);
+            if held {
+                run.held.push(place);
+            }
             run.visit_inputs(graph, place, shape);
-        } else {
+        } else if uses_in_run > 0 {
             run.keep_outside(words);
         }
     }
@@ -128,13 +221,16 @@ fn grow(graph: &Graph, root: usize, needed: &[bool], absorbed: &mut [bool]) -> T
 /// A run under construction.
 struct Run {
     members: Vec<usize>,
+    /// Members whose results are stored, the last place first.
+    held: SmallVec<[usize; 2]>,
     /// Parameter words and bindings of the inputs decided so far.
     words: usize,
     externals: usize,
+    most_bindings: usize,
     undecided: Vec<Candidate>,
 }
 
-/// A pending input of a member.
+/// A pending input of a member, or a sibling of the result, which no member uses.
 struct Candidate {
     place: usize,
     uses_in_run: u32,
@@ -172,8 +268,9 @@ impl Run {
         Some(self.undecided.swap_remove(last))
     }
 
-    /// Whether a node's inputs still fit the bindings and parameters of one kernel.
-    fn room_for(&self, node: &Node) -> bool {
+    /// Whether a node's inputs, and its result if it is held, still fit the bindings and parameters
+    /// of one kernel.
+    fn room_for(&self, node: &Node, held: bool) -> bool {
         let shape = &node.outputs[0].layout.shape;
         let cost = node.with_work(|work| {
             let words = work.inputs.iter().map(|input| words_of(&input.meta().layout, shape));
@@ -181,18 +278,24 @@ impl Run {
         });
         let Some((count, words)) = cost else { return false };
         let undecided: usize = self.undecided.iter().map(|candidate| candidate.words).sum();
-        self.externals + self.undecided.len() + count <= MAX_INPUTS
+        let outputs = self.held.len() + usize::from(held);
+        self.externals + self.undecided.len() + count + outputs <= self.most_bindings
             && self.words + undecided + words <= MAX_WORDS
     }
 
     /// Numbers the members and turns them into a program.
     fn finish(mut self, graph: &Graph) -> Task {
         let root = self.members[0];
+        let held = std::mem::take(&mut self.held);
         let mut places = std::mem::take(&mut self.members);
         places.sort_unstable();
         places.dedup();
-        let mut program =
-            Program { inputs: SmallVec::new(), steps: Vec::with_capacity(places.len()) };
+        let step_of = |place: &usize| places.binary_search(place).unwrap_or_default() as u16;
+        let mut program = Program {
+            inputs: SmallVec::new(),
+            steps: Vec::with_capacity(places.len()),
+            outputs: held.iter().map(step_of).collect(),
+        };
         let mut inputs: SmallVec<[InputRef; 4]> = SmallVec::new();
         let mut known: SmallVec<[Array; 4]> = SmallVec::new();
         for &place in &places {
@@ -227,10 +330,20 @@ impl Run {
                 None => return Task::Node(root),
             }
         }
-        places.retain(|&place| place != root);
-        places.insert(0, root);
-        Task::Fused { members: places, program, inputs }
+        places.retain(|place| !held.contains(place));
+        places.splice(0..0, held.iter().copied());
+        Task::Fused { members: places, outputs: held.len(), program, inputs }
     }
+}
+
+/// Inputs and outputs that a kernel of a device can have.
+fn most_bindings(device: &Device) -> usize {
+    #[cfg(feature = "gpu")]
+    if let Some(gpu) = device.as_gpu() {
+        return gpu.max_storage_bindings().clamp(LEAST_BINDINGS, MOST_BINDINGS);
+    }
+    let _ = device;
+    MOST_BINDINGS.max(LEAST_BINDINGS)
 }
 
 /// Parameter words that an input of this layout costs in a fused GPU kernel over `shape`.

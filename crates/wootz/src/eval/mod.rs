@@ -89,7 +89,7 @@ fn submit(arrays: &[&Array]) -> Result<()> {
         return Ok(());
     }
     let graph = order::Graph::collect(evaluation.next_epoch(), arrays);
-    let tasks = schedule::schedule(&graph, fusion::plan(&graph));
+    let tasks = schedule::schedule(&graph, fusion::plan(&graph), false);
     run::run(&evaluation, graph, tasks)
 }
 

@@ -3,14 +3,14 @@
 //! holds from earlier replays.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use smallvec::SmallVec;
 
 use super::fusion::{self, InputRef, Task};
 use super::order::Graph;
 use super::program::{Fused, Program};
-use super::{Evaluation, lock, schedule};
+use super::{lock, schedule};
 use crate::array::{Array, Meta, Node, Work};
 use crate::buffer::Buffer;
 use crate::device::Device;
@@ -39,8 +39,9 @@ struct Use {
 
 struct Step {
     op: OpRef,
-    inputs: SmallVec<[Use; 4]>,
-    outputs: SmallVec<[Use; 1]>,
+    /// How many of the plan's uses are its inputs, and how many, behind them, its outputs.
+    inputs: usize,
+    outputs: usize,
     scratch: Option<usize>,
 }
 
@@ -48,6 +49,8 @@ struct Step {
 pub(crate) struct Plan {
     device: Device,
     steps: Vec<Step>,
+    /// What the steps use, one after the other.
+    uses: Vec<Use>,
     outputs: Vec<Use>,
     constants: Vec<Arc<Buffer>>,
     /// Bytes of each slot.
@@ -60,25 +63,15 @@ pub(crate) struct Plan {
 /// Memory of a result.
 struct Outcome {
     bytes: usize,
-    /// The argument in whose memory it can be computed, if the caller gives that away.
-    donor: Option<usize>,
+    /// Arguments in whose memory it can be computed, if the caller gives them away.
+    donors: SmallVec<[usize; 4]>,
 }
 
 /// What a plan's steps run on; made when it is first replayed.
 struct Memory {
-    steps: Vec<ReadyStep>,
+    slots: Vec<Arc<Buffer>>,
     /// Buffers that results were written to, which are used again once their callers let go.
     results: Vec<Vec<Arc<Buffer>>>,
-    /// Stands where an argument or a result will be.
-    nothing: Arc<Buffer>,
-}
-
-struct ReadyStep {
-    inputs: SmallVec<[Operand; 4]>,
-    outputs: SmallVec<[Operand; 1]>,
-    scratch: Option<Arc<Buffer>>,
-    /// Operands that are different in every replay: their index, outputs counted behind inputs.
-    changing: SmallVec<[(usize, Place); 2]>,
 }
 
 /// Buffers kept for a result: one that the caller reads and one to write, and one to spare.
@@ -89,7 +82,7 @@ impl Plan {
     pub(crate) fn new(arguments: &[Array], outputs: &[Array], device: &Device) -> Result<Plan> {
         let mut evaluation = lock();
         let graph = Graph::collect(evaluation.next_epoch(), &outputs.iter().collect::<Vec<_>>());
-        let tasks = schedule::schedule(&graph, fusion::plan(&graph));
+        let tasks = schedule::schedule(&graph, fusion::plan(&graph), true);
         let mut planner = Planner {
             device,
             arguments,
@@ -118,9 +111,7 @@ impl Plan {
     /// Bytes that the first replay takes beside arguments and constants.
     pub(crate) fn bytes(&self) -> usize {
         let results = self.results.iter().map(|result| &result.bytes);
-        // One of nothing; see `Memory`.
-        let all = self.slots.iter().chain(results).chain([&0]);
-        all.map(|&bytes| Buffer::taken(&self.device, bytes)).sum()
+        self.slots.iter().chain(results).map(|&bytes| Buffer::taken(&self.device, bytes)).sum()
     }
 
     /// Computes the results for arguments that are evaluated, row-major and of the plan's signature.
@@ -132,53 +123,49 @@ impl Plan {
         }
         let Some(memory) = memory.as_mut() else { return Ok(Vec::new()) };
         let results = memory.next_results(self, if owned { arguments } else { &[] })?;
-        let given = |place: Place| match place {
-            Place::Argument(index) => arguments[index].buffer(),
-            Place::Result(index) => results.get(index),
-            Place::Constant(_) | Place::Slot(_) => None,
+        let arguments = (arguments.iter())
+            .map(|argument| argument.buffer().ok_or_else(lost))
+            .collect::<Result<Vec<&Arc<Buffer>>>>()?;
+        let buffer = |place: Place| match place {
+            Place::Argument(index) => arguments[index],
+            Place::Constant(index) => &self.constants[index],
+            Place::Slot(index) => &memory.slots[index],
+            Place::Result(index) => &results[index],
         };
-        let evaluation = lock();
-        memory.run(&evaluation, &self.device, &self.steps, given)?;
-        drop(evaluation);
+        self.run(buffer)?;
         let array = |output: &Use| {
-            let buffer = match output.place {
-                Place::Constant(index) => Some(&self.constants[index]),
-                place => given(place),
-            };
-            let missing = || Error::Transform {
-                transform: "compile",
-                reason: "a result has no memory".into(),
-            };
-            let buffer = buffer.cloned().ok_or_else(missing)?;
-            Ok(Array::from_buffer(&self.device, output.meta.clone(), buffer))
+            let buffer = buffer(output.place).clone();
+            Array::from_buffer(&self.device, output.meta.clone(), buffer)
         };
-        self.outputs.iter().map(array).collect()
+        Ok(self.outputs.iter().map(array).collect())
+    }
+
+    /// Runs all steps in the memory that `buffer` tells.
+    fn run<'b>(&'b self, buffer: impl Fn(Place) -> &'b Arc<Buffer>) -> Result<()> {
+        let evaluation = lock();
+        let mut encoder = Encoder::new(&self.device)?;
+        let operand = |used: &'b Use| Operand { meta: &used.meta, buffer: buffer(used.place) };
+        let operands: Vec<Operand<'_>> = self.uses.iter().map(operand).collect();
+        let mut rest = &operands[..];
+        for step in &self.steps {
+            let (inputs, others) = rest.split_at(step.inputs);
+            let (outputs, others) = others.split_at(step.outputs);
+            rest = others;
+            let scratch = step.scratch.map(|slot| buffer(Place::Slot(slot)));
+            encoder.record(&evaluation, &*step.op, inputs, outputs, scratch)?;
+            if encoder.is_long() {
+                std::mem::replace(&mut encoder, Encoder::new(&self.device)?).submit()?;
+            }
+        }
+        encoder.submit()?;
+        Ok(())
     }
 
     fn lay_out(&self) -> Result<Memory> {
         let alloc = |bytes: &usize| Buffer::alloc(&self.device, *bytes);
-        let slots = self.slots.iter().map(alloc).collect::<Result<Vec<_>>>()?;
-        let nothing = Buffer::alloc(&self.device, 0)?;
-        let buffer = |place: Place| match place {
-            Place::Constant(index) => &self.constants[index],
-            Place::Slot(index) => &slots[index],
-            Place::Argument(_) | Place::Result(_) => &nothing,
-        };
-        let operand =
-            |used: &Use| Operand { meta: used.meta.clone(), buffer: buffer(used.place).clone() };
-        let ready = |step: &Step| ReadyStep {
-            inputs: step.inputs.iter().map(operand).collect(),
-            outputs: step.outputs.iter().map(operand).collect(),
-            scratch: step.scratch.map(|slot| slots[slot].clone()),
-            changing: (step.inputs.iter().chain(&step.outputs).enumerate())
-                .filter(|(_, used)| matches!(used.place, Place::Argument(_) | Place::Result(_)))
-                .map(|(index, used)| (index, used.place))
-                .collect(),
-        };
         Ok(Memory {
-            steps: self.steps.iter().map(ready).collect(),
+            slots: self.slots.iter().map(alloc).collect::<Result<_>>()?,
             results: self.results.iter().map(|_| Vec::new()).collect(),
-            nothing,
         })
     }
 }
@@ -187,81 +174,41 @@ impl Memory {
     /// Memory for each result that nobody holds: that of an argument which is given away, or of
     /// earlier results.
     fn next_results(&mut self, plan: &Plan, given: &[Array]) -> Result<Vec<Arc<Buffer>>> {
-        let next = |(kept, result): (&mut Vec<Arc<Buffer>>, &Outcome)| {
-            if let Some(donor) = result.donor.and_then(|donor| given.get(donor)) {
-                // Not kept here: the next call gives it away again.
-                return match unshared(donor, kept) {
-                    Some(buffer) => Ok(buffer),
-                    None => Buffer::alloc(&plan.device, result.bytes),
-                };
+        let mut results: Vec<Arc<Buffer>> = Vec::with_capacity(plan.results.len());
+        for (index, result) in plan.results.iter().enumerate() {
+            // An argument may be a result of an earlier replay, which is kept here. One that has
+            // been chosen is held by the result.
+            let ours = |buffer: &Arc<Buffer>| {
+                self.results.iter().flatten().any(|kept| Arc::ptr_eq(kept, buffer))
+            };
+            let free = |&donor: &usize| {
+                let donor = given.get(donor)?;
+                let buffer = donor.buffer().filter(|buffer| !buffer.is_read_only())?;
+                let alone = Arc::strong_count(&donor.node) == 1
+                    && match Arc::strong_count(buffer) {
+                        1 => true,
+                        2 => ours(buffer),
+                        _ => false,
+                    };
+                alone.then_some(buffer)
+            };
+            if let Some(buffer) = result.donors.iter().find_map(free) {
+                results.push(buffer.clone());
+                continue;
             }
+            let kept = &mut self.results[index];
             if let Some(free) = kept.iter().find(|buffer| Arc::strong_count(buffer) == 1) {
-                return Ok(free.clone());
+                results.push(free.clone());
+                continue;
             }
             let buffer = Buffer::alloc(&plan.device, result.bytes)?;
             if kept.len() == KEPT_RESULTS {
                 kept.remove(0);
             }
             kept.push(buffer.clone());
-            Ok(buffer)
-        };
-        self.results.iter_mut().zip(&plan.results).map(next).collect()
-    }
-
-    fn run<'b>(
-        &mut self,
-        evaluation: &MutexGuard<'_, Evaluation>,
-        device: &Device,
-        steps: &[Step],
-        given: impl Fn(Place) -> Option<&'b Arc<Buffer>>,
-    ) -> Result<()> {
-        let mut encoder = Encoder::new(device)?;
-        for (step, ready) in steps.iter().zip(&mut self.steps) {
-            for index in 0..ready.changing.len() {
-                let (operand, place) = ready.changing[index];
-                if let Some(buffer) = given(place) {
-                    *ready.buffer_mut(operand) = buffer.clone();
-                }
-            }
-            let ReadyStep { inputs, outputs, scratch, .. } = &*ready;
-            let result = encoder.record(evaluation, &*step.op, inputs, outputs, scratch.as_ref());
-            // Arguments and results are the caller's: a plan that held on to them would keep them
-            // alive, or take them for being in use.
-            for index in 0..ready.changing.len() {
-                let (operand, _) = ready.changing[index];
-                *ready.buffer_mut(operand) = self.nothing.clone();
-            }
-            result?;
-            if encoder.is_long() {
-                std::mem::replace(&mut encoder, Encoder::new(device)?).submit()?;
-            }
+            results.push(buffer);
         }
-        encoder.submit()?;
-        Ok(())
-    }
-}
-
-/// The memory of an argument that nobody else holds, except a plan for the result that it was.
-fn unshared(argument: &Array, kept: &mut Vec<Arc<Buffer>>) -> Option<Arc<Buffer>> {
-    let buffer = argument.buffer()?;
-    let known = kept.iter().position(|other| Arc::ptr_eq(other, buffer));
-    let holders = 1 + usize::from(known.is_some());
-    if Arc::strong_count(&argument.node) > 1
-        || Arc::strong_count(buffer) > holders
-        || buffer.is_read_only()
-    {
-        return None;
-    }
-    known.map(|position| kept.remove(position));
-    Some(buffer.clone())
-}
-
-impl ReadyStep {
-    fn buffer_mut(&mut self, operand: usize) -> &mut Arc<Buffer> {
-        match operand.checked_sub(self.inputs.len()) {
-            Some(output) => &mut self.outputs[output].buffer,
-            None => &mut self.inputs[operand].buffer,
-        }
+        Ok(results)
     }
 }
 
@@ -294,7 +241,10 @@ struct Planner<'a> {
 
 impl Planner<'_> {
     fn add(&mut self, task: Task) -> Result<()> {
-        let Some(node) = &self.graph.nodes[task.place()] else { return Ok(()) };
+        let graph = self.graph;
+        let nodes = task.places().iter().filter_map(|&place| graph.nodes[place].as_ref());
+        let nodes: SmallVec<[&Arc<Node>; 2]> = nodes.collect();
+        let Some(node) = nodes.first() else { return Ok(()) };
         if node.device != *self.device {
             let (here, there) = (self.device, &node.device);
             return Err(failed(format!("the arguments are on {here}, and a result on {there}")));
@@ -304,7 +254,7 @@ impl Planner<'_> {
                 let Some(work) = node.work() else { return Ok(()) };
                 self.add_node(node, work)
             }
-            Task::Fused { program, inputs, .. } => self.add_fused(node, program, &inputs),
+            Task::Fused { program, inputs, .. } => self.add_fused(&nodes, program, &inputs),
         }
     }
 
@@ -326,20 +276,26 @@ impl Planner<'_> {
             return Ok(());
         }
         let inputs: SmallVec<[&Array; 4]> = work.inputs.iter().collect();
-        self.add_step(node, work.op.clone(), &inputs)
+        self.add_step(&[node], work.op.clone(), &inputs)
     }
 
-    fn add_fused(&mut self, root: &Arc<Node>, program: Program, inputs: &[InputRef]) -> Result<()> {
+    fn add_fused(
+        &mut self,
+        nodes: &[&Arc<Node>],
+        program: Program,
+        inputs: &[InputRef],
+    ) -> Result<()> {
         let input = |reference: &InputRef| {
             let node = self.graph.nodes[reference.member].as_ref()?;
             node.with_work(|work| work.inputs[reference.input].clone())
         };
         let inputs: SmallVec<[Array; 4]> = inputs.iter().filter_map(input).collect();
-        let op = Fused { program, shape: root.outputs[0].layout.shape.clone() };
-        self.add_step(root, op.into(), &inputs.iter().collect::<SmallVec<[&Array; 4]>>())
+        let op = Fused::new(program, nodes[0].outputs[0].shape());
+        self.add_step(nodes, op.into(), &inputs.iter().collect::<SmallVec<[&Array; 4]>>())
     }
 
-    fn add_step(&mut self, node: &Arc<Node>, op: OpRef, inputs: &[&Array]) -> Result<()> {
+    /// Adds a step that computes all outputs of these nodes.
+    fn add_step(&mut self, nodes: &[&Arc<Node>], op: OpRef, inputs: &[&Array]) -> Result<()> {
         let used =
             |planner: &mut Self, input: &&Array| Ok((planner.input(input)?, input.meta().clone()));
         let inputs = inputs
@@ -350,18 +306,22 @@ impl Planner<'_> {
         let scratch = op.scratch(&metas, self.device.is_gpu());
         drop(metas);
         // Nothing to compute, and kernels need not know about empty arrays.
-        if node.outputs.iter().all(|meta| meta.size() == 0) {
+        let metas = || nodes.iter().flat_map(|node| &node.outputs);
+        let empty = metas().all(|meta| meta.size() == 0);
+        let place = empty.then_some(Place::Constant(self.constants.len()));
+        if empty {
             self.constants.push(Buffer::alloc(self.device, 0)?);
-            let place = Some(Place::Constant(self.constants.len() - 1));
-            let empty = node.outputs.iter().map(|_| self.storage(place, 0)).collect();
-            self.of_node.insert(Arc::as_ptr(node), empty);
+        }
+        let outputs: SmallVec<[(usize, Meta); 1]> =
+            metas().map(|meta| (self.storage(place, meta.bytes()), meta.clone())).collect();
+        let mut storages = outputs.iter().map(|&(storage, _)| storage);
+        for node in nodes {
+            let own = storages.by_ref().take(node.outputs.len()).collect();
+            self.of_node.insert(Arc::as_ptr(node), own);
+        }
+        if empty {
             return Ok(());
         }
-        let outputs: SmallVec<[(usize, Meta); 1]> = (node.outputs.iter())
-            .map(|meta| (self.storage(None, meta.bytes()), meta.clone()))
-            .collect();
-        self.of_node
-            .insert(Arc::as_ptr(node), outputs.iter().map(|&(storage, _)| storage).collect());
         let step = self.steps.len();
         for &(storage, _) in inputs.iter().chain(&outputs) {
             self.storages[storage].last_use = step;
@@ -398,7 +358,8 @@ impl Planner<'_> {
         for &storage in wanted {
             if self.storages[storage].place.is_none() {
                 self.storages[storage].place = Some(Place::Result(results.len()));
-                results.push(Outcome { bytes: self.storages[storage].bytes, donor: None });
+                results
+                    .push(Outcome { bytes: self.storages[storage].bytes, donors: SmallVec::new() });
                 ends.push(storage);
             }
         }
@@ -409,34 +370,30 @@ impl Planner<'_> {
                 writers.insert(storage, (number, output));
             }
         }
-        let mut given: SmallVec<[usize; 8]> = SmallVec::new();
         for (result, end) in ends.into_iter().enumerate() {
+            // All of it: an input may be a view of the beginning of something larger.
+            let bytes = results[result].bytes;
             let mut storage = end;
             while let Some(&(number, output)) = writers.get(&storage) {
-                // All of it: an input may be a view of the beginning of something larger.
-                let bytes = results[result].bytes;
-                let can_give = |input: usize| match self.storages[input].place {
-                    None => (self.storages[input].bytes == bytes).then_some((input, None)),
-                    Some(Place::Argument(index)) => {
-                        let free = !wanted.contains(&input) && !given.contains(&index);
-                        let fits = self.arguments[index].nbytes() == bytes;
-                        (free && fits).then_some((input, Some(index)))
-                    }
+                let inputs = || donors(&self.storages, number, &self.steps[number], output);
+                let argument = |input: usize| match self.storages[input].place {
+                    Some(Place::Argument(index)) if !wanted.contains(&input) => Some(index),
                     _ => None,
                 };
-                let step = &self.steps[number];
-                let found = donors(&self.storages, number, step, output).find_map(can_give);
-                match found {
-                    Some((input, None)) => {
+                let fits = |&index: &usize| self.arguments[index].nbytes() == bytes;
+                results[result].donors = inputs().filter_map(argument).filter(fits).collect();
+                let made = |&input: &usize| {
+                    let Storage { place, bytes: own, .. } = self.storages[input];
+                    place.is_none() && own == bytes
+                };
+                let made = inputs().find(made);
+                // Which of the arguments is free is known when they are there.
+                match made {
+                    Some(input) if results[result].donors.is_empty() => {
                         self.storages[input].place = Some(Place::Result(result));
                         storage = input;
                     }
-                    Some((_, Some(index))) => {
-                        given.push(index);
-                        results[result].donor = Some(index);
-                        break;
-                    }
-                    None => break,
+                    _ => break,
                 }
             }
         }
@@ -448,23 +405,24 @@ impl Planner<'_> {
         let wanted =
             outputs.iter().map(|output| self.input(output)).collect::<Result<Vec<usize>>>()?;
         let results = self.place_results(&wanted);
+        let mut uses = Vec::new();
         let mut slots = Slots::default();
         let mut steps = Vec::with_capacity(self.steps.len());
         for (number, step) in self.steps.into_iter().enumerate() {
-            let mut given_away = None;
+            let mut given_away: SmallVec<[usize; 2]> = SmallVec::new();
             for (output, (storage, _)) in step.outputs.iter().enumerate() {
                 if self.storages[*storage].place.is_some() {
                     continue;
                 }
                 // The memory of an input that is not needed any more, where the operation can.
                 let slot_of = |input: usize| match self.storages[input].place {
-                    Some(Place::Slot(slot)) if given_away.is_none() => Some((input, slot)),
+                    Some(Place::Slot(slot)) if !given_away.contains(&input) => Some((input, slot)),
                     _ => None,
                 };
                 let donated = donors(&self.storages, number, &step, output).find_map(slot_of);
                 let slot = match donated {
                     Some((input, slot)) => {
-                        given_away = Some(input);
+                        given_away.push(input);
                         slot
                     }
                     None => slots.take(self.storages[*storage].bytes),
@@ -476,7 +434,7 @@ impl Planner<'_> {
             let mut ended: SmallVec<[usize; 4]> = SmallVec::new();
             for &(storage, _) in step.inputs.iter().chain(&step.outputs) {
                 let last = self.storages[storage].last_use == number;
-                if last && given_away != Some(storage) && !ended.contains(&storage) {
+                if last && !given_away.contains(&storage) && !ended.contains(&storage) {
                     ended.push(storage);
                     if let Some(Place::Slot(slot)) = self.storages[storage].place {
                         slots.give_back(slot);
@@ -488,12 +446,11 @@ impl Planner<'_> {
                 let place = self.storages[storage].place.ok_or_else(lost)?;
                 Ok(Use { place, meta })
             };
-            steps.push(Step {
-                op: step.op,
-                inputs: step.inputs.into_iter().map(placed).collect::<Result<_>>()?,
-                outputs: step.outputs.into_iter().map(placed).collect::<Result<_>>()?,
-                scratch,
-            });
+            let (inputs, outputs) = (step.inputs.len(), step.outputs.len());
+            for used in step.inputs.into_iter().chain(step.outputs) {
+                uses.push(placed(used)?);
+            }
+            steps.push(Step { op: step.op, inputs, outputs, scratch });
         }
         let outputs = (outputs.iter().zip(wanted))
             .map(|(output, storage)| {
@@ -504,6 +461,7 @@ impl Planner<'_> {
         Ok(Plan {
             device: self.device.clone(),
             steps,
+            uses,
             outputs,
             constants: self.constants,
             slots: slots.bytes,

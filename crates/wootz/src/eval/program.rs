@@ -1,19 +1,24 @@
 //! Programs: elementwise runs as a list of steps that one pass over memory executes.
 
+use std::sync::{Mutex, PoisonError};
+
 use smallvec::SmallVec;
 
 use crate::array::{Array, DType, Meta, Shape, broadcast_shapes};
 use crate::cpu::CpuCall;
+use crate::cpu::fused::Prepared;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{ElementKernel, Elementwise, Metas, Op};
 
-/// Steps over inputs; the last step is the result.
+/// Steps over inputs, some of which are results: always the last, which nothing reads.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) inputs: SmallVec<[DType; 4]>,
     pub(crate) steps: Vec<Step>,
+    /// The steps whose values are stored, in the order of the outputs.
+    pub(crate) outputs: SmallVec<[u16; 2]>,
 }
 
 /// One operation of a program.
@@ -55,7 +60,8 @@ impl Program {
     pub(crate) fn single(kind: Elementwise, inputs: &[DType], dtype: DType) -> Program {
         let arguments = (0..inputs.len() as u16).map(Argument::Input).collect();
         let step = Step { kind: kind.into(), arguments, dtype };
-        Program { inputs: SmallVec::from_slice(inputs), steps: vec![step] }
+        let outputs = SmallVec::from_elem(0, 1);
+        Program { inputs: SmallVec::from_slice(inputs), steps: vec![step], outputs }
     }
 
     /// The type of an argument.
@@ -66,22 +72,45 @@ impl Program {
         }
     }
 
-    /// The type of the result.
-    pub(crate) fn dtype(&self) -> DType {
-        self.steps.last().map_or(DType::F32, |step| step.dtype)
+    /// The types of the results.
+    pub(crate) fn output_dtypes(&self) -> impl Iterator<Item = DType> {
+        self.outputs.iter().map(|&step| self.steps[step as usize].dtype)
     }
 }
 
 /// A fused run as an operation, so that it is executed like any other.
 #[derive(Debug)]
 pub(crate) struct Fused {
-    pub(crate) program: Program,
-    pub(crate) shape: Shape,
+    program: Program,
+    shape: Shape,
+    /// What the CPU needs to know before it runs, found out once: the operands of a run have the
+    /// same layouts each time.
+    prepared: Mutex<Option<Prepared>>,
+}
+
+impl Fused {
+    pub(crate) fn new(program: Program, shape: &[usize]) -> Fused {
+        Fused { program, shape: Shape::from_slice(shape), prepared: Mutex::new(None) }
+    }
 }
 
 /// Any input may give its memory to the output: each element is read before it is written.
 pub(crate) const ELEMENTWISE_ALIASES: &[(usize, usize)] =
     &[(0, 0), (1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (6, 0), (7, 0)];
+
+/// The same for the first inputs and outputs of a fused run.
+const FUSED_ALIASES: &[(usize, usize)] = {
+    const PAIRS: [(usize, usize); 64] = {
+        let mut pairs = [(0, 0); 64];
+        let mut index = 0;
+        while index < 64 {
+            pairs[index] = (index % 8, index / 8);
+            index += 1;
+        }
+        pairs
+    };
+    &PAIRS
+};
 
 impl Op for Fused {
     fn name(&self) -> &'static str {
@@ -92,15 +121,18 @@ impl Op for Fused {
         for input in inputs {
             broadcast_shapes(self.name(), input.shape(), &self.shape)?;
         }
-        Ok(Metas::from_elem(Meta::new(self.name(), &self.shape, self.program.dtype())?, 1))
+        let meta = |dtype| Meta::new(self.name(), &self.shape, dtype);
+        self.program.output_dtypes().map(meta).collect()
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
-        ELEMENTWISE_ALIASES
+        FUSED_ALIASES
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        crate::cpu::fused::run(&self.program, call)
+        // Evaluations take turns, so nobody waits here.
+        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        crate::cpu::fused::run_prepared(&self.program, &mut prepared, call)
     }
 
     #[cfg(feature = "gpu")]

@@ -44,7 +44,9 @@ impl Runner<'_, '_> {
                 let Some(node) = self.graph.nodes[place].take() else { return Ok(()) };
                 self.run_node(&node)
             }
-            Task::Fused { members, program, inputs } => self.run_fused(&members, program, &inputs),
+            Task::Fused { members, outputs, program, inputs } => {
+                self.run_fused(&members, outputs, program, &inputs)
+            }
         }
     }
 
@@ -73,7 +75,8 @@ impl Runner<'_, '_> {
             let same = |other: &&&Array| Arc::ptr_eq(&other.node, &array.node);
             inputs.iter().filter(same).count() + usize::from(retains(node))
         };
-        match self.execute(node, &*op, &inputs, !retains(node), handles) {
+        let metas: SmallVec<[&Meta; 2]> = node.outputs.iter().collect();
+        match self.execute(&node.device, &metas, &*op, &inputs, !retains(node), handles) {
             Ok(buffers) => {
                 node.set_buffers(buffers);
                 drop(inputs);
@@ -87,17 +90,22 @@ impl Runner<'_, '_> {
         }
     }
 
-    /// Runs an elementwise program; `members[0]` is the node of its result.
+    /// Runs an elementwise program; the first `outputs` members are the nodes of its results.
     fn run_fused(
         &mut self,
         members: &[usize],
+        outputs: usize,
         program: Program,
         inputs: &[InputRef],
     ) -> Result<()> {
         // A constant may be gone: evaluated by itself, for somebody who needed it in memory.
         let nodes: Vec<Option<Arc<Node>>> =
             members.iter().map(|&place| self.graph.nodes[place].clone()).collect();
-        let Some(root) = nodes[0].clone() else { return Ok(()) };
+        let results: SmallVec<[&Arc<Node>; 2]> = nodes[..outputs].iter().flatten().collect();
+        let Some(root) = results.first().filter(|_| results.len() == outputs) else {
+            return Ok(());
+        };
+        let metas: SmallVec<[&Meta; 2]> = results.iter().map(|node| &node.outputs[0]).collect();
         let retained = nodes.iter().flatten().any(|node| retains(node));
         let works: Vec<Option<Work>> =
             nodes.iter().map(|node| node.as_ref().and_then(|node| node.work())).collect();
@@ -113,27 +121,31 @@ impl Runner<'_, '_> {
             let same = |other: &&Array| Arc::ptr_eq(&other.node, &array.node);
             2 * works.iter().flatten().flat_map(|work| &work.inputs).filter(same).count()
         };
-        let op = Fused { program, shape: root.outputs[0].layout.shape.clone() };
-        let buffers = self.execute(&root, &op, &arrays, !retained, handles)?;
-        root.set_buffers(buffers);
+        let op = Fused::new(program, metas[0].shape());
+        let buffers = self.execute(&root.device, &metas, &op, &arrays, !retained, handles)?;
+        for (node, buffer) in results.iter().zip(buffers) {
+            node.set_buffers(Buffers::from_elem(buffer, 1));
+        }
         // Let go of the members, so that their inputs can be freed or donated. Constants may
         // serve several runs.
-        for (&place, work) in members.iter().zip(&works) {
-            if place == members[0] || work.as_ref().is_some_and(|work| !work.inputs.is_empty()) {
+        for (index, (&place, work)) in members.iter().zip(&works).enumerate() {
+            if index < outputs || work.as_ref().is_some_and(|work| !work.inputs.is_empty()) {
                 self.graph.nodes[place] = None;
             }
         }
         drop(arrays);
         drop(works);
-        forget(&root);
+        results.iter().for_each(|node| forget(node));
         Ok(())
     }
 
-    /// Gives an operation its memory and records it. `handles` tells how many of an input's
-    /// handles end with this operation; an input without others may give its memory away.
+    /// Gives an operation memory for outputs of these kinds and records it. `handles` tells how many
+    /// of an input's handles end with this operation; an input without others may give its memory
+    /// away.
     fn execute(
         &mut self,
-        node: &Node,
+        device: &Device,
+        metas: &[&Meta],
         op: &dyn Op,
         inputs: &[&Array],
         may_donate: bool,
@@ -141,16 +153,14 @@ impl Runner<'_, '_> {
     ) -> Result<Buffers> {
         let operands = (inputs.iter().enumerate())
             .map(|(index, input)| Operand::of(op, index, input))
-            .collect::<Result<SmallVec<[Operand; 4]>>>()?;
-        let mut outputs: SmallVec<[Option<Operand>; 2]> =
-            node.outputs.iter().map(|_| None).collect();
+            .collect::<Result<SmallVec<[Operand<'_>; 4]>>>()?;
+        let mut buffers: SmallVec<[Option<Arc<Buffer>>; 2]> = metas.iter().map(|_| None).collect();
         if may_donate {
             for &(i, o) in op.may_alias() {
-                let Some(operand) = operands.get(i) else { continue };
-                // Two references are ours: the node's and the operand's.
-                let free = outputs[o].is_none()
-                    && operand.meta == node.outputs[o]
-                    && !inputs[i].node.traced
+                let (Some(operand), Some(meta)) = (operands.get(i), metas.get(o)) else { continue };
+                let free = buffers[o].is_none()
+                    && operand.meta == *meta
+                    && !retains(&inputs[i].node)
                     && !operand.buffer.is_read_only()
                     && inputs
                         .iter()
@@ -158,33 +168,29 @@ impl Runner<'_, '_> {
                         .count()
                         == 1
                     && Arc::strong_count(&inputs[i].node) == handles(inputs[i])
-                    && Arc::strong_count(&operand.buffer) == 2;
+                    && Arc::strong_count(operand.buffer) == 1;
                 if free {
-                    outputs[o] = Some(operand.clone());
+                    buffers[o] = Some(operand.buffer.clone());
                 }
             }
         }
-        let outputs = (outputs.into_iter().zip(&node.outputs))
-            .map(|(donated, meta)| match donated {
-                Some(operand) => Ok(operand),
-                None => {
-                    let buffer = Buffer::alloc(&node.device, meta.bytes())?;
-                    Ok(Operand { meta: meta.clone(), buffer })
-                }
-            })
-            .collect::<Result<SmallVec<[Operand; 2]>>>()?;
+        let buffers = (buffers.into_iter().zip(metas))
+            .map(|(donated, meta)| donated.map_or_else(|| Buffer::alloc(device, meta.bytes()), Ok))
+            .collect::<Result<Buffers>>()?;
+        let outputs: SmallVec<[Operand<'_>; 2]> =
+            metas.iter().zip(&buffers).map(|(meta, buffer)| Operand { meta, buffer }).collect();
         // Nothing to compute, and kernels need not know about empty arrays.
         if outputs.iter().any(|output| output.meta.size() > 0) {
-            let metas: SmallVec<[&Meta; 4]> = operands.iter().map(|o| &o.meta).collect();
-            let scratch = op.scratch(&metas, node.device.is_gpu());
-            let scratch =
-                (scratch > 0).then(|| Buffer::alloc(&node.device, scratch)).transpose()?;
+            let metas: SmallVec<[&Meta; 4]> = operands.iter().map(|o| o.meta).collect();
+            let scratch = op.scratch(&metas, device.is_gpu());
+            let scratch = (scratch > 0).then(|| Buffer::alloc(device, scratch)).transpose()?;
             let evaluation = self.evaluation;
-            let encoder = self.encoder(&node.device)?;
+            let encoder = self.encoder(device)?;
             encoder.record(evaluation, op, &operands, &outputs, scratch.as_ref())?;
             self.submit_if_long()?;
         }
-        Ok(outputs.into_iter().map(|output| output.buffer).collect())
+        drop(outputs);
+        Ok(buffers)
     }
 
     fn encoder(&mut self, device: &Device) -> Result<&mut Encoder> {

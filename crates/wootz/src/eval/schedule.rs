@@ -21,15 +21,18 @@ use crate::array::{Array, Node};
 const WORTHWHILE: u64 = 1 << 20;
 
 /// The tasks in an order that needs little memory; inputs stay before their users.
-pub(crate) fn schedule(graph: &Graph, tasks: Vec<Task>) -> Vec<Task> {
-    let bytes = |task: &Task| match &graph.nodes[task.place()] {
-        Some(node) => node.outputs.iter().map(|output| output.bytes() as u64).sum(),
-        None => 0,
+///
+/// In memory that is `laid_out` what comes from the caller and what goes to it has its place from the
+/// beginning to the end, and only what lies between counts.
+pub(crate) fn schedule(graph: &Graph, tasks: Vec<Task>, laid_out: bool) -> Vec<Task> {
+    let bytes = |task: &Task| -> u64 {
+        let nodes = task.places().iter().filter_map(|&place| graph.nodes[place].as_ref());
+        nodes.flat_map(|node| &node.outputs).map(|output| output.bytes() as u64).sum()
     };
     if tasks.len() < 3 || tasks.iter().map(bytes).sum::<u64>() < WORTHWHILE {
         return tasks;
     }
-    let schedule = Schedule::new(graph, &tasks);
+    let schedule = Schedule::new(graph, &tasks, laid_out);
     let orders = Policy::ALL.map(|policy| schedule.order(policy));
     let Some(best) = orders.into_iter().min_by_key(|order| order.peak) else { return tasks };
     let mut tasks: Vec<Option<Task>> = tasks.into_iter().map(Some).collect();
@@ -87,7 +90,7 @@ struct Order {
 }
 
 impl Schedule {
-    fn new(graph: &Graph, tasks: &[Task]) -> Schedule {
+    fn new(graph: &Graph, tasks: &[Task], laid_out: bool) -> Schedule {
         let mut schedule =
             Schedule { storages: Vec::new(), steps: Vec::with_capacity(tasks.len()) };
         let evaluated = schedule.add_evaluated(graph);
@@ -101,11 +104,8 @@ impl Schedule {
                 level: 0,
                 users: 0,
             };
-            let place = task.place();
-            let Some(node) = &graph.nodes[place] else {
-                schedule.steps.push(step);
-                continue;
-            };
+            let mut writes = None;
+            let mut made: SmallVec<[_; 2]> = SmallVec::new();
             let mut storage_of = |input: &Array| -> Option<u32> {
                 if input.node.is_evaluated() {
                     return evaluated.get(&Arc::as_ptr(&input.node)).copied();
@@ -116,34 +116,38 @@ impl Schedule {
                 }
                 storages.get(input.output_index()).copied()
             };
-            let mut outputs: SmallVec<[u32; 1]> = SmallVec::new();
             let mut reads: SmallVec<[u32; 4]> = SmallVec::new();
-            let mut view = false;
             for_each_input(graph, task, |input| reads.extend(storage_of(input)));
-            node.with_work(|work| {
-                view = work.op.is_view();
-                if view {
-                    let viewed = |output| storage_of(&work.inputs[work.op.viewed(output)]);
-                    outputs = (0..node.outputs.len()).filter_map(viewed).collect();
-                }
-            });
             reads.sort_unstable();
             reads.dedup();
-            step.reads = reads;
-            let kept =
-                graph.wanted[place] || Arc::strong_count(node) > graph.uses[place] as usize + 1;
-            if view {
-                for &storage in outputs.iter().filter(|_| kept) {
-                    schedule.storages[storage as usize].kept = true;
+            for &place in task.places() {
+                let Some(node) = &graph.nodes[place] else { continue };
+                let mut outputs: SmallVec<[u32; 1]> = SmallVec::new();
+                let mut view = false;
+                node.with_work(|work| {
+                    view = work.op.is_view();
+                    if view {
+                        let viewed = |output| storage_of(&work.inputs[work.op.viewed(output)]);
+                        outputs = (0..node.outputs.len()).filter_map(viewed).collect();
+                    }
+                });
+                let kept =
+                    graph.wanted[place] || Arc::strong_count(node) > graph.uses[place] as usize + 1;
+                if view {
+                    for &storage in outputs.iter().filter(|_| kept) {
+                        schedule.storages[storage as usize].kept = true;
+                    }
+                } else {
+                    for output in &node.outputs {
+                        let bytes = if laid_out && kept { 0 } else { output.bytes() };
+                        outputs.push(schedule.add_storage(bytes, kept));
+                        writes = Some(writes.unwrap_or(0) + bytes as i64);
+                    }
                 }
-            } else {
-                step.writes = Some(0);
-                for output in &node.outputs {
-                    outputs.push(schedule.add_storage(output.bytes(), kept));
-                    step.writes = step.writes.map(|bytes| bytes + output.bytes() as i64);
-                }
+                made.push((place, (number as u32, outputs)));
             }
-            places.insert(place, (number as u32, outputs));
+            places.extend(made);
+            (step.reads, step.writes) = (reads, writes);
             for &storage in &step.reads {
                 schedule.storages[storage as usize].readers.push(number as u32);
             }

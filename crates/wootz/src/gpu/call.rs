@@ -15,8 +15,8 @@ pub struct GpuCall<'a> {
     gpu: &'a Arc<Gpu>,
     recorder: &'a mut Recorder,
     sites: &'a mut Vec<StatusSite>,
-    inputs: &'a [Operand],
-    outputs: &'a [Operand],
+    inputs: &'a [Operand<'a>],
+    outputs: &'a [Operand<'a>],
     scratch: Option<&'a Arc<Buffer>>,
     /// Whether a kernel was recorded.
     launched: bool,
@@ -66,8 +66,8 @@ impl<'a> GpuCall<'a> {
         gpu: &'a Arc<Gpu>,
         recorder: &'a mut Recorder,
         sites: &'a mut Vec<StatusSite>,
-        inputs: &'a [Operand],
-        outputs: &'a [Operand],
+        inputs: &'a [Operand<'a>],
+        outputs: &'a [Operand<'a>],
         scratch: Option<&'a Arc<Buffer>>,
     ) -> Result<GpuCall<'a>> {
         for operand in inputs.iter().chain(outputs) {
@@ -90,22 +90,33 @@ impl<'a> GpuCall<'a> {
 
     /// Metadata of an input.
     pub fn meta(&self, input: usize) -> &'a Meta {
-        &self.inputs[input].meta
+        self.inputs[input].meta
     }
 
     /// Metadata of all inputs.
     pub fn input_metas(&self) -> impl Iterator<Item = &'a Meta> + use<'a> {
-        self.inputs.iter().map(|input| &input.meta)
+        self.inputs.iter().map(|input| input.meta)
     }
 
     /// Metadata of an output.
     pub fn output_meta(&self, output: usize) -> &'a Meta {
-        &self.outputs[output].meta
+        self.outputs[output].meta
     }
 
     /// Whether an input shares the memory of an output, so that it must be read from there.
     pub fn aliased(&self, input: usize) -> bool {
-        self.outputs.iter().any(|output| Arc::ptr_eq(&output.buffer, &self.inputs[input].buffer))
+        self.alias(input).is_some()
+    }
+
+    /// The output that an input shares memory with.
+    pub(crate) fn alias(&self, input: usize) -> Option<usize> {
+        let same = |output: &Operand<'_>| Arc::ptr_eq(output.buffer, self.inputs[input].buffer);
+        self.outputs.iter().position(same)
+    }
+
+    /// How many outputs there are.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs.len()
     }
 
     /// The error of an operation without a kernel for this device.
@@ -153,9 +164,9 @@ impl<'a> GpuCall<'a> {
             .iter()
             .map(|bind| {
                 Ok(match *bind {
-                    Bind::Input(input) => (memory(&self.inputs[input].buffer)?, Access::Read),
+                    Bind::Input(input) => (memory(self.inputs[input].buffer)?, Access::Read),
                     Bind::Output(output) => {
-                        (memory(&self.outputs[output].buffer)?, Access::ReadWrite)
+                        (memory(self.outputs[output].buffer)?, Access::ReadWrite)
                     }
                     Bind::Scratch => {
                         (memory(self.scratch.ok_or_else(foreign)?)?, Access::ReadWrite)

@@ -1,5 +1,5 @@
 //! Elementwise programs as one generated kernel: any inputs, layouts and dtypes, one pass over
-//! memory. A thread owns whole words of the output.
+//! memory. A thread owns whole words of each output.
 
 use std::fmt::Write;
 
@@ -32,8 +32,8 @@ enum Access {
     Single,
     /// Through strides.
     Strided,
-    /// In the output's memory, which the input gave away.
-    InPlace,
+    /// In the memory of an output, to which the input gave it.
+    InPlace(usize),
 }
 
 /// Records the kernel for `program` over the call's inputs, broadcast to the output's shape.
@@ -45,11 +45,10 @@ pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
         .collect();
     let (shape, strides) = collapse(&layouts.iter().collect::<SmallVec<[&Layout; 8]>>());
     let access: SmallVec<[Access; 8]> = (0..metas.len())
-        .map(|input| match &strides[input + 1][..] {
-            _ if call.aliased(input) => Access::InPlace,
-            [1] => Access::Flat,
-            [] => Access::Single,
-            strides if strides.iter().all(|&stride| stride == 0) => Access::Single,
+        .map(|input| match (call.alias(input), &strides[input + 1][..]) {
+            (Some(output), _) => Access::InPlace(output),
+            (_, [1]) => Access::Flat,
+            (_, strides) if strides.iter().all(|&stride| stride == 0) => Access::Single,
             _ => Access::Strided,
         })
         .collect();
@@ -85,11 +84,11 @@ pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
     let rank = if strided { shape.len() } else { 0 };
     let generator = Generator { program, access: &access, rank, params: params.len() };
     let mut bindings: SmallVec<[Bind<'_>; 8]> = (0..metas.len())
-        .filter(|&input| access[input] != Access::InPlace)
+        .filter(|&input| !matches!(access[input], Access::InPlace(_)))
         .map(Bind::Input)
         .collect();
-    bindings.push(Bind::Output(0));
-    let words = output.size().div_ceil(packed::per_word(output.dtype));
+    bindings.extend((0..call.outputs()).map(Bind::Output));
+    let words = output.size().div_ceil(generator.lanes());
     call.launch(&Kernel {
         variant: generator.key(),
         source: &|| generator.source(),
@@ -108,20 +107,27 @@ struct Generator<'a> {
 }
 
 impl Generator<'_> {
+    /// Elements that a thread computes: a word of the output that has most in a word.
+    fn lanes(&self) -> usize {
+        self.program.output_dtypes().map(packed::per_word).max().unwrap_or(1)
+    }
+
     /// Everything the text depends on.
     fn key(&self) -> String {
         let mut key = String::new();
         for (dtype, access) in self.program.inputs.iter().zip(self.access) {
-            let access = match access {
-                Access::Flat => "",
-                Access::Single => "!",
-                Access::Strided => "*",
-                Access::InPlace => "=",
-            };
             // Writing to a String cannot fail.
-            let _ = write!(key, "{dtype}{access},");
+            let _ = match access {
+                Access::Flat => write!(key, "{dtype},"),
+                Access::Single => write!(key, "{dtype}!,"),
+                Access::Strided => write!(key, "{dtype}*,"),
+                Access::InPlace(output) => write!(key, "{dtype}={output},"),
+            };
         }
         let _ = write!(key, "{}", self.rank);
+        for output in &self.program.outputs {
+            let _ = write!(key, ">{output}");
+        }
         for step in &self.program.steps {
             let name = match step.kind {
                 StepKind::Kernel(kernel) => kernel.name,
@@ -148,49 +154,70 @@ impl Generator<'_> {
             let _ = writeln!(text, "w{word}: u32,");
         }
         text.push_str("}\nvar<immediate> p: Params;\n");
-        let output = self.program.dtype();
         let mut binding = 0;
         for (input, &dtype) in self.program.inputs.iter().enumerate() {
-            if self.access[input] != Access::InPlace {
+            if !matches!(self.access[input], Access::InPlace(_)) {
                 text.push_str(&packed::reader(&format!("in{input}"), binding, dtype));
                 binding += 1;
             }
         }
-        text.push_str(&packed::word_writer("out", binding, output));
+        for (output, dtype) in self.program.output_dtypes().enumerate() {
+            text.push_str(&packed::word_writer(&format!("out{output}"), binding + output, dtype));
+        }
         for (input, &dtype) in self.program.inputs.iter().enumerate() {
-            if self.access[input] == Access::InPlace {
-                text.push_str(&packed::load_function(&format!("in{input}"), "out_data", dtype));
+            if let Access::InPlace(output) = self.access[input] {
+                let (name, data) = (format!("in{input}"), format!("out{output}_data"));
+                text.push_str(&packed::load_function(&name, &data, dtype));
             }
         }
         self.kernels(&mut text);
         self.compute(&mut text);
-        let per_word = packed::per_word(output);
+        self.main(&mut text);
+        text
+    }
+
+    /// The entry point. A thread computes all its elements before it stores any: an input may lie
+    /// where an output is stored.
+    fn main(&self, text: &mut String) {
+        let lanes = self.lanes();
         let _ = write!(
             text,
             "@compute @workgroup_size({WORKGROUP})\n\
              fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,\n\
              @builtin(local_invocation_index) lid: u32) {{\n\
              let word = (wid.x + wid.y * groups.x) * {WORKGROUP}u + lid;\n\
-             let first = word * {per_word}u;\n\
-             if (first >= p.w0) {{ return; }}\n"
+             let first = word * {lanes}u;\n\
+             if (first >= p.w0) {{ return; }}\n\
+             let v0 = compute(first);\n"
         );
-        if per_word == 1 {
-            text.push_str("out_data[word] = compute(first);\n}\n");
-        } else {
-            let bits = 32 / per_word;
-            let narrow = packed::narrow(output, "compute(first)");
-            let _ = writeln!(text, "var bits = {narrow};");
-            for lane in 1..per_word {
-                let narrow = packed::narrow(output, &format!("compute(first + {lane}u)"));
-                let shift = lane * bits;
-                let _ = writeln!(
-                    text,
-                    "if (first + {lane}u < p.w0) {{ bits |= {narrow} << {shift}u; }}"
-                );
-            }
-            text.push_str("out_data[word] = bits;\n}\n");
+        for lane in 1..lanes {
+            let _ = writeln!(
+                text,
+                "var v{lane}: Values; if (first + {lane}u < p.w0) {{ v{lane} = compute(first + {lane}u); }}"
+            );
         }
-        text
+        for (output, dtype) in self.program.output_dtypes().enumerate() {
+            let per_word = packed::per_word(dtype);
+            for first in (0..lanes).step_by(per_word) {
+                let value = |lane: usize| format!("v{}.o{output}", first + lane);
+                // Lanes past the end are zero; only whole words past it are not there.
+                let bits = |lane: usize| match lane * 32 / per_word {
+                    0 => packed::narrow(dtype, &value(lane)),
+                    shift => format!("({} << {shift}u)", packed::narrow(dtype, &value(lane))),
+                };
+                let word = match per_word {
+                    1 => value(0),
+                    _ => (0..per_word).map(bits).collect::<Vec<_>>().join(" | "),
+                };
+                let place = format!("first / {per_word}u + {}u", first / per_word);
+                let guard = match first {
+                    0 => String::new(),
+                    _ => format!("if (first + {first}u < p.w0) "),
+                };
+                let _ = writeln!(text, "{guard}{{ out{output}_data[{place}] = {word}; }}");
+            }
+        }
+        text.push_str("}\n");
     }
 
     /// One WGSL function per distinct kernel and class.
@@ -235,10 +262,13 @@ impl Generator<'_> {
         }
     }
 
-    /// The function that computes element `i` of the output.
+    /// The function that computes element `i` of the outputs.
     fn compute(&self, text: &mut String) {
-        let result = packed::wgsl_type(self.program.dtype().class());
-        let _ = writeln!(text, "fn compute(i: u32) -> {result} {{");
+        text.push_str("struct Values {");
+        for (output, dtype) in self.program.output_dtypes().enumerate() {
+            let _ = write!(text, " o{output}: {},", packed::wgsl_type(dtype.class()));
+        }
+        text.push_str(" }\nfn compute(i: u32) -> Values {\n");
         let mut word = 1;
         if self.rank > 0 {
             text.push_str("var rest = i;\n");
@@ -253,7 +283,7 @@ impl Generator<'_> {
             let mut place = format!("p.w{word}");
             word += 1;
             match access {
-                Access::Flat | Access::InPlace => place.push_str(" + i"),
+                Access::Flat | Access::InPlace(_) => place.push_str(" + i"),
                 Access::Single => {}
                 Access::Strided => {
                     for axis in 0..self.rank {
@@ -291,7 +321,9 @@ impl Generator<'_> {
             let rounded = packed::round(step.dtype, &value);
             let _ = writeln!(text, "let t{index} = {rounded};");
         }
-        let _ = writeln!(text, "return t{};\n}}", self.program.steps.len() - 1);
+        let values: Vec<String> =
+            self.program.outputs.iter().map(|step| format!("t{step}")).collect();
+        let _ = writeln!(text, "return Values({});\n}}", values.join(", "));
     }
 
     fn constant(&self, dtype: DType, word: &mut usize) -> String {

@@ -77,8 +77,8 @@ impl PerParameter for Adam {
             return subtract(parameter, divide(multiply(rate, m)?, add(sqrt(v)?, self.eps)?)?);
         }
         let rest = |beta: f64| subtract(1, power_of(beta, self.core.step())?);
-        let first = divide(rate, rest(b1)?)?.astype(dtype)?;
-        let second = rsqrt(rest(b2)?)?.astype(dtype)?;
+        let first = self.core.shared("first", dtype, || divide(rate, rest(b1)?)?.astype(dtype))?;
+        let second = self.core.shared("second", dtype, || rsqrt(rest(b2)?)?.astype(dtype))?;
         let denominator = add(multiply(sqrt(v)?, second)?, self.eps)?;
         subtract(parameter, divide(multiply(first, m)?, denominator)?)
     }
@@ -149,8 +149,7 @@ impl PerParameter for AdamW {
         parameter: &Array,
         state: &mut ParameterState,
     ) -> Result<Array> {
-        let rate = self.core().rate(gradient.dtype())?;
-        let kept = subtract(1, multiply(rate, self.weight_decay)?)?;
+        let kept = self.core().kept(gradient.dtype(), self.weight_decay)?;
         self.adam.apply_single(gradient, &multiply(parameter, kept)?, state)
     }
 }

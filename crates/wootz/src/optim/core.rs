@@ -1,11 +1,12 @@
 //! What optimizers that treat each parameter by itself have in common.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{LearningRate, Optimizer, Schedule};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
-use crate::ops::{add, zeros_like};
+use crate::ops::{add, multiply, subtract, zeros_like};
 use crate::tree::{Strictness, check_keys};
 
 /// What an optimizer remembers of one parameter, by MLX's names.
@@ -39,6 +40,8 @@ pub struct Core {
     learning_rate: Option<Array>,
     schedule: Option<Schedule>,
     states: BTreeMap<String, ParameterState>,
+    /// Scalars of the step being taken, by name.
+    shared: Arc<Mutex<BTreeMap<(&'static str, DType), Array>>>,
     /// Whether states came from outside and were not compared with parameters yet.
     unchecked: bool,
 }
@@ -51,6 +54,7 @@ impl Core {
             learning_rate: None,
             schedule: None,
             states: BTreeMap::new(),
+            shared: Arc::default(),
             unchecked: false,
         };
         if let Some(rate) = rate {
@@ -67,7 +71,7 @@ impl Core {
     /// The learning rate in a dtype.
     pub fn rate(&self, dtype: DType) -> Result<Array> {
         match &self.learning_rate {
-            Some(rate) => rate.astype(dtype),
+            Some(rate) => self.shared("rate", dtype, || rate.astype(dtype)),
             None => {
                 let expected = "a number or a schedule";
                 Err(Error::argument("optimizer", "learning_rate", expected, "none"))
@@ -75,7 +79,30 @@ impl Core {
         }
     }
 
+    /// A scalar that is the same for all parameters of a step: the first one makes it, so that it is
+    /// computed once.
+    pub(super) fn shared(
+        &self,
+        name: &'static str,
+        dtype: DType,
+        make: impl FnOnce() -> Result<Array>,
+    ) -> Result<Array> {
+        let known = || self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(&(name, dtype)) {
+            return Ok(known.clone());
+        }
+        let made = make()?;
+        known().insert((name, dtype), made.clone());
+        Ok(made)
+    }
+
+    /// The part of a parameter that a step with weight decay keeps.
+    pub(super) fn kept(&self, dtype: DType, weight_decay: f64) -> Result<Array> {
+        self.shared("kept", dtype, || subtract(1, multiply(self.rate(dtype)?, weight_decay)?))
+    }
+
     fn set_learning_rate(&mut self, rate: LearningRate) -> Result<()> {
+        self.shared = Arc::default();
         (self.learning_rate, self.schedule) = match rate {
             LearningRate::Constant(rate) => (Some(Array::scalar(rate, DType::F32)?), None),
             LearningRate::Schedule(schedule) => (Some(schedule.at(&self.step)?), Some(schedule)),
@@ -89,6 +116,7 @@ impl Core {
             self.learning_rate = Some(schedule.at(&self.step)?);
         }
         self.step = add(&self.step, 1)?;
+        self.shared = Arc::default();
         Ok(())
     }
 }
@@ -146,6 +174,7 @@ impl<T: PerParameter> Optimizer for T {
         core.step = state[STEP].clone();
         core.learning_rate = state.get(RATE).cloned();
         core.states.clear();
+        core.shared = Arc::default();
         for (name, array) in state.iter().filter(|item| !scalar(item)) {
             let (parameter, key) = name.rsplit_once('.').unwrap_or(("", name));
             let arrays = core.states.entry(parameter.to_string()).or_default();

@@ -64,7 +64,7 @@ impl PerParameter for Lion {
         state.insert("m".into(), running(b2, &m, gradient)?);
         let mut parameter = parameter.clone();
         if self.weight_decay > 0.0 {
-            let kept = subtract(1, multiply(&rate, self.weight_decay)?)?;
+            let kept = self.core.kept(gradient.dtype(), self.weight_decay)?;
             parameter = multiply(kept, parameter)?;
         }
         subtract(parameter, multiply(rate, direction)?)

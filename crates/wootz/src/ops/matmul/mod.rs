@@ -442,16 +442,25 @@ fn infer(op: &dyn Op, inputs: &[&Meta], first: usize) -> Result<Metas> {
 
 /// The gradients of the factors of a product, given the product's.
 fn gradients(gradient: &Array, a: &Array, b: &Array) -> Result<[Array; 2]> {
-    let da = sum_to_shape(&matmul(gradient, &swapped(b)?)?, a.shape())?;
+    let da = sum_to_shape(&laid_out_as(a, gradient, &swapped(b)?)?, a.shape())?;
     let db = if b.rank() == 2 && a.rank() > 2 {
         // A right matrix that all of the batch shares: the batch is part of the sum's axis.
         let rows: usize = a.shape()[..a.rank() - 1].iter().product();
         let (k, n) = (b.shape()[0], b.shape()[1]);
-        matmul(&swapped(&reshape(a, &[rows, k])?)?, &reshape(gradient, &[rows, n])?)?
+        laid_out_as(b, &swapped(&reshape(a, &[rows, k])?)?, &reshape(gradient, &[rows, n])?)?
     } else {
-        sum_to_shape(&matmul(&swapped(a)?, gradient)?, b.shape())?
+        sum_to_shape(&laid_out_as(b, &swapped(a)?, gradient)?, b.shape())?
     };
     Ok([da, db])
+}
+
+/// The product, in memory as `like` is: the gradient of a transposed weight is transposed as well, so
+/// that whoever puts the two together walks both in the same order.
+fn laid_out_as(like: &Array, a: &Array, b: &Array) -> Result<Array> {
+    match like.strides() {
+        [.., 1, last] if *last > 1 => swapped(&matmul(&swapped(b)?, &swapped(a)?)?),
+        _ => matmul(a, b),
+    }
 }
 
 fn scaled(x: &Array, by: f64) -> Result<Array> {
