@@ -441,9 +441,9 @@ impl<'c, 'a> Text<'c, 'a> {
             return self.add("fn check_length(batch: u32) {}\n");
         };
         let binding = self.bindings.len();
-        let _ = write!(
+        let _ = writeln!(
             self.head,
-            "@group(0) @binding({binding}) var<storage, read_write> status: array<atomic<u32>, 4>;\n"
+            "@group(0) @binding({binding}) var<storage, read_write> status: array<atomic<u32>, 4>;"
         );
         self.site = Some(self.call.status_site(input, self.sizes.keys + 1));
         self.add(

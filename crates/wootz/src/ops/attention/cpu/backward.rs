@@ -267,7 +267,8 @@ where
                             Some(scale),
                         );
                         let Tiles { p, ds, .. } = &tiles;
-                        if !open && !(rows.finite && keys.finite) {
+                        let finite = rows.finite && keys.finite;
+                        if !(open || finite) {
                             let sums = Sums { dq, dk, dv };
                             self.add_seen(rows, &keys, tile, local, &tiles, sums);
                             continue;

@@ -66,27 +66,61 @@ where
             }
         }
     }
-    // The longest first, so that none is left for the end.
-    blocks.reverse();
-    threads::chunks_mut(&mut blocks, 1, |_, block| {
-        for Rows { batch, rows, out, lse } in block {
-            let key_head = *batch * key_heads + rows.start / queries / sizes.group();
-            let first = *batch * heads * queries;
-            let Range { start, end } = *rows;
-            let task = Task {
-                sight: &sight,
-                batch: *batch,
-                rows: rows.clone(),
-                q: Matrix::new(&q[(first + start) * dims..(first + end) * dims], dims),
-                k: Matrix::new(&k[key_head * keys * dims..][..keys * dims], dims),
-                v: Matrix::new(&v[key_head * keys * value_dims..][..keys * value_dims], value_dims),
-                sinks,
-                few: all_rows <= few::MOST,
-            };
-            task.run(out, lse);
+    let task = |batch: usize, rows: &Range<usize>| {
+        let key_head = batch * key_heads + rows.start / queries / sizes.group();
+        let first = batch * heads * queries;
+        Task {
+            sight: &sight,
+            batch,
+            rows: rows.clone(),
+            q: Matrix::new(&q[(first + rows.start) * dims..(first + rows.end) * dims], dims),
+            k: Matrix::new(&k[key_head * keys * dims..][..keys * dims], dims),
+            v: Matrix::new(&v[key_head * keys * value_dims..][..keys * value_dims], value_dims),
+            sinks,
+            few: all_rows <= few::MOST,
+        }
+    };
+    let parts = parts(blocks.len(), keys);
+    if parts == 1 {
+        // The longest first, so that none is left for the end.
+        blocks.reverse();
+        threads::chunks_mut(&mut blocks, 1, |_, blocks| {
+            for Rows { batch, rows, out, lse } in blocks {
+                let task = task(*batch, rows);
+                task.finish(task.attend(0..keys), out, lse);
+            }
+        });
+        return Ok(());
+    }
+    let part_keys = keys.div_ceil(parts);
+    let cut = |part: usize| part * part_keys..((part + 1) * part_keys).min(keys);
+    let mut pieces: Vec<Option<Softened<T::Wide>>> = Vec::new();
+    pieces.resize_with(blocks.len() * parts, || None);
+    threads::chunks_mut(&mut pieces, 1, |number, pieces| {
+        let Rows { batch, rows, .. } = &blocks[number / parts];
+        for piece in pieces {
+            *piece = Some(task(*batch, rows).attend(cut(number % parts)));
         }
     });
+    for (Rows { batch, rows, out, lse }, pieces) in blocks.iter_mut().zip(pieces.chunks_mut(parts))
+    {
+        let task = task(*batch, rows);
+        let joined = pieces.iter_mut().filter_map(Option::take).reduce(|a, b| task.joined(a, b));
+        if let Some(joined) = joined {
+            task.finish(joined, out, lse);
+        }
+    }
     Ok(())
+}
+
+/// How many parts the keys are cut into: more than one where there are few blocks for the team.
+fn parts(blocks: usize, keys: usize) -> usize {
+    const ENOUGH: usize = 4;
+    const LEAST_KEYS: usize = 512;
+    if blocks == 0 || blocks >= ENOUGH {
+        return 1;
+    }
+    (2 * ENOUGH / blocks).min(keys / LEAST_KEYS).max(1)
 }
 
 /// A block of rows, which are heads and their queries, and where their results go.
@@ -117,7 +151,8 @@ impl<T: Storage> Task<'_, T>
 where
     T::Wide: Wide,
 {
-    fn run(&self, out: &mut [T], lse: &mut [T::Wide]) {
+    /// Attends to some of the keys. The sinks belong to the first of them.
+    fn attend(&self, within: Range<usize>) -> Softened<T::Wide> {
         let zero = <T::Wide as Float>::ZERO;
         let (scale, softcap) = numbers(&self.sight.spec);
         let few = self.few;
@@ -134,9 +169,9 @@ where
         let tile_keys = if few { few::KEYS } else { KEYS };
         let mut scores = vec![zero; tile_keys * pitch];
         let mut sums = vec![zero; count * value_pitch];
-        let mut state = self.start();
+        let mut state = self.start(within.start == 0);
         let seen = self.sight.of_rows(self.batch, self.rows.clone());
-        for (number, keys) in seen.tiles(0..self.sight.sizes.keys, tile_keys).enumerate() {
+        for (number, keys) in seen.tiles(within, tile_keys).enumerate() {
             let scores = &mut scores[..keys.len() * pitch];
             let layout = if few { Layout::few(keys.len()) } else { Layout::many(pitch) };
             let k = self.k.wide(keys.clone(), spare_k);
@@ -194,24 +229,24 @@ where
                 .write(&mut sums, value_pitch, true);
             }
         }
-        self.finish(&state, &mut sums, out, lse);
+        Softened { state, sums }
     }
 
     /// The softmax before any key: of the sinks, if there are any.
-    fn start(&self) -> State<T::Wide> {
+    fn start(&self, sinks: bool) -> State<T::Wide> {
         let zero = <T::Wide as Float>::ZERO;
         let mut state = State {
             most: [<T::Wide as Float>::NEG_INFINITY; QUERIES],
             total: [zero; QUERIES],
             shrink: [zero; QUERIES],
         };
-        if let Some(sinks) = self.sinks {
+        if let Some(sinks) = self.sinks.filter(|_| sinks) {
             for (row, lane) in self.rows.clone().zip(0..) {
                 let sink = sinks[row / self.sight.sizes.queries].widen();
                 let none = sink == <T::Wide as Float>::NEG_INFINITY;
                 state.most[lane] = sink;
                 // Its power is 1, or NaN if it is no number.
-                let power = <T::Wide as Float>::ONE + (sink - sink);
+                let power = <T::Wide as Float>::ONE + sink * zero;
                 state.total[lane] = if none { zero } else { power };
             }
         }
@@ -245,14 +280,29 @@ where
         }
     }
 
+    /// Attention to two parts of the keys.
+    fn joined(&self, mut a: Softened<T::Wide>, b: Softened<T::Wide>) -> Softened<T::Wide> {
+        let pitch = self.v.pitch();
+        for row in 0..self.rows.len() {
+            let (most, other) = (a.state.most[row], b.state.most[row]);
+            let most = if other > most { other } else { most };
+            let low = most == <T::Wide as Float>::NEG_INFINITY;
+            let base = if low { <T::Wide as Float>::ZERO } else { most };
+            let own = Real::exp_nonpositive(a.state.most[row] - base);
+            let theirs = Real::exp_nonpositive(other - base);
+            a.state.most[row] = most;
+            a.state.total[row] = a.state.total[row] * own + b.state.total[row] * theirs;
+            let sums = a.sums[row * pitch..(row + 1) * pitch].iter_mut();
+            for (sum, &more) in sums.zip(&b.sums[row * pitch..]) {
+                *sum = *sum * own + more * theirs;
+            }
+        }
+        a
+    }
+
     /// Divides by the total, and stores.
-    fn finish(
-        &self,
-        state: &State<T::Wide>,
-        sums: &mut [T::Wide],
-        out: &mut [T],
-        lse: &mut [T::Wide],
-    ) {
+    fn finish(&self, softened: Softened<T::Wide>, out: &mut [T], lse: &mut [T::Wide]) {
+        let Softened { state, mut sums } = softened;
         let (width, pitch) = (self.v.width, self.v.pitch());
         let (zero, one) = (<T::Wide as Float>::ZERO, <T::Wide as Float>::ONE);
         for (row, lse) in lse.iter_mut().enumerate() {
@@ -270,8 +320,8 @@ where
                 for sum in sums.iter_mut() {
                     *sum = *sum * factor;
                 }
+                T::narrow_slice(&sums[..width], out);
             });
-            T::narrow_slice(&sums[..width], out);
         }
     }
 }
@@ -279,6 +329,12 @@ where
 /// Scale and softcap as they are computed with.
 pub(super) fn numbers<W: Wide>(spec: &AttentionSpec) -> (W, Option<W>) {
     (Float::from_f64(spec.scale), spec.softcap.map(Float::from_f64))
+}
+
+/// The softmax of a block's rows and the sums of values that belong to it.
+struct Softened<W> {
+    state: State<W>,
+    sums: Vec<W>,
 }
 
 /// What the softmax of each row has come to.
