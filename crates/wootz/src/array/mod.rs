@@ -149,12 +149,8 @@ impl Array {
         if self.is_contiguous() { Ok(self.clone()) } else { crate::ops::copy(self) }
     }
 
-    /// A row-major array with the same elements, from the start of its memory on.
-    pub(crate) fn dense(&self) -> Result<Array> {
-        self.clone().into_dense()
-    }
-
-    /// As [`dense`](Self::dense), without a second handle to this array.
+    /// A row-major array with the same elements, from the start of its memory on. Takes the array, so
+    /// that there is no second handle to its memory.
     pub(crate) fn into_dense(self) -> Result<Array> {
         let fits = self.is_contiguous() && self.meta().layout.offset == 0;
         if fits { Ok(self) } else { crate::ops::copy(&self) }

@@ -345,7 +345,8 @@ impl<T: Storage + Sync, K: Fold<T::Wide>> pulp::WithSimd for Row<'_, T, K, K::Ac
             let zero = <T::Wide as bytemuck::Zeroable>::zeroed();
             let center = if K::CENTERED { centers[index] } else { zero };
             let mut lanes = [K::IDENTITY; LANES];
-            if dense && direct::<T>() {
+            // Nothing to reduce may lie anywhere, also behind the memory.
+            if dense && direct::<T>() && start < end {
                 // In one go, which keeps the lanes in registers.
                 let from = cursor.position as usize;
                 let run = bytemuck::cast_slice(&pass.source.data[from + start..from + end]);

@@ -66,6 +66,9 @@ fn empty_axes_give_the_identity_or_an_error() -> Result<()> {
         let x = Array::from_slice_on::<f32>(&[], &[0, 3], &device)?;
         assert_eq!(x.sum(())?.item::<f32>()?, 0.0);
         assert_eq!(x.sum(0)?.to_vec::<f32>()?, [0.0; 3]);
+        // More rows than the least memory has elements.
+        let rows = Array::from_slice_on::<f32>(&[], &[100, 0], &device)?;
+        assert_eq!(rows.sum(1)?.to_vec::<f32>()?, [0.0; 100]);
         assert_eq!(x.prod(0)?.to_vec::<f32>()?, [1.0; 3]);
         assert!(x.all(())?.item::<bool>()? && !x.any(())?.item::<bool>()?);
         assert_eq!(x.max(1)?.shape(), [0]);
