@@ -214,7 +214,7 @@ impl Encoder {
         scratch: Option<&Arc<Buffer>>,
     ) -> Result<()> {
         for output in outputs {
-            if !inputs.iter().any(|input| Arc::ptr_eq(&input.buffer, &output.buffer)) {
+            if !inputs.iter().any(|input| Arc::ptr_eq(input.buffer, output.buffer)) {
                 crate::testing::count_written(output.meta.bytes());
             }
         }

@@ -337,7 +337,8 @@ impl Run<'_> {
         let elements = outputs[0].len() / self.plan.outputs[0].size;
         for first in (0..elements).step_by(TILE) {
             let count = TILE.min(elements - first);
-            let tile = Tile { first, start: start + first, count, padded: count % BLOCK != 0 };
+            let tile =
+                Tile { first, start: start + first, count, padded: !count.is_multiple_of(BLOCK) };
             for &(input, place) in &self.plan.loads {
                 let target = register(registers, place);
                 match self.plan.inputs[input].alias {

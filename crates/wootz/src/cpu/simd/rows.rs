@@ -25,6 +25,7 @@ pub(crate) trait Float:
     const ONE: Self;
     const NEG_INFINITY: Self;
     fn sqrt(self) -> Self;
+    fn is_finite(self) -> bool;
     fn from_f64(value: f64) -> Self;
 }
 
@@ -37,6 +38,10 @@ macro_rules! floats {
             #[inline(always)]
             fn sqrt(self) -> $type {
                 <$type>::sqrt(self)
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                <$type>::is_finite(self)
             }
             #[inline(always)]
             fn from_f64(value: f64) -> $type {

@@ -495,7 +495,7 @@ impl<W: Float, const CENTRED: bool> Sums<W, CENTRED> {
             let gradients = self.gradients.sum();
             level = gradients / count;
             // An infinite gradient is in the products already, with its sign.
-            if gradients - gradients == W::ZERO {
+            if gradients.is_finite() {
                 products = products - (mean - self.moments.shift) * gradients;
             }
         }
