@@ -25,13 +25,6 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let start = Instant::now();
     let mut stages: Vec<Stage<'_>> = vec![
         ("fmt", Box::new(|| show(&mut cargo(&["fmt", "--all", "--check"])))),
-        (
-            "clippy",
-            Box::new(|| {
-                let all = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-                show(&mut cargo(&all))
-            }),
-        ),
         ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
         ("test", Box::new(test::workspace)),
         ("test metal", Box::new(|| test::metal(false))),
@@ -66,7 +59,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // What others compile into folders of their own fills the time in which these wait for one crate.
     let mut results: Vec<Outcome> = Vec::new();
     let beside = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| BESIDE.map(|(name, task)| run_beside(&xtask, name, task)));
+        let beside = scope.spawn(|| {
+            let mut results = vec![run_beside("clippy", clippy())];
+            for (name, task) in BESIDE {
+                let mut command = Command::new(&xtask);
+                command.args(task);
+                results.push(run_beside(name, command));
+            }
+            results
+        });
         results.extend(stages.iter().map(|(name, stage)| {
             println!("== {name}");
             let start = Instant::now();
@@ -97,11 +98,18 @@ const BESIDE: [(&str, &[&str]); 4] = [
     ("loom", &["loom", "--planted"]),
 ];
 
-/// Runs a task by itself and prints what it said when it has ended.
-fn run_beside(xtask: &Path, name: &'static str, task: &[&str]) -> Outcome {
+/// The lints, in a folder of their own: they share little with what is built.
+fn clippy() -> Command {
+    let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--target-dir"]);
+    clippy.arg(target().join("clippy")).args(["--", "-D", "warnings"]);
+    clippy
+}
+
+/// Runs a command by itself and prints what it said when it has ended.
+fn run_beside(name: &'static str, mut command: Command) -> Outcome {
     let start = Instant::now();
-    let run = || {
-        let output = Command::new(xtask).args(task).output().context("cannot start")?;
+    let mut run = || {
+        let output = command.output().context("cannot start")?;
         let said = [output.stdout, output.stderr].map(|s| String::from_utf8_lossy(&s).into_owned());
         println!("== {name}, beside the others\n{}", said.concat());
         ensure!(output.status.success(), "failed with {}", output.status);
