@@ -92,10 +92,10 @@ type Outcome = (&'static str, Duration, Result<()>);
 
 /// Stages that run beside the others: their tasks of `cargo xtask`.
 const BESIDE: [(&str, &[&str]); 4] = [
+    ("loom", &["loom", "--planted"]),
     ("check-apple", &["check-apple", "--planted"]),
     ("check-windows", &["check-windows", "--planted"]),
     ("test vector", &["test", "--vector"]),
-    ("loom", &["loom", "--planted"]),
 ];
 
 /// The lints, in a folder of their own: they share little with what is built.
