@@ -92,7 +92,7 @@ type Outcome = (&'static str, Duration, Result<()>);
 
 /// Stages that run beside the others: their tasks of `cargo xtask`.
 const BESIDE: [(&str, &[&str]); 4] = [
-    ("loom", &["loom", "--planted"]),
+    ("loom", &["loom"]),
     ("check-apple", &["check-apple", "--planted"]),
     ("check-windows", &["check-windows"]),
     ("test vector", &["test", "--vector"]),
