@@ -4,6 +4,10 @@ use super::{one, rows};
 use crate::call::Refusal;
 
 rows! {
+    "hadamard_transform" => |c| {
+        let scale = if c.has("scale") { Some(c.float("scale")?) } else { None };
+        one(wootz::hadamard_transform(&c.array("a")?, scale))
+    },
     "addmm" => |c| one(wootz::addmm(
         &c.array("c")?,
         &c.array("a")?,
