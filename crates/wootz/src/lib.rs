@@ -47,6 +47,7 @@ pub mod op;
 pub mod ops;
 pub mod optim;
 pub mod random;
+pub mod sample;
 #[doc(hidden)]
 pub mod testing;
 pub mod tree;

@@ -1,0 +1,146 @@
+//! Filters and penalties against plain loops in doubles, draws by their frequencies, on each device.
+
+use super::*;
+use crate::Device;
+use crate::testing::devices;
+
+const ROWS: usize = 3;
+const VOCABULARY: usize = 301;
+
+/// Log-probabilities with ties: every value of a row is there several times.
+fn logprobs(device: &Device) -> (Vec<Vec<f64>>, Array) {
+    let logit = |row: usize, token: usize| ((token * 53 + row * 17) % 97) as f64 * 0.07;
+    let rows = (0..ROWS).map(|row| {
+        let logits: Vec<f64> = (0..VOCABULARY).map(|token| logit(row, token)).collect();
+        let sum: f64 = logits.iter().map(|x| x.exp()).sum();
+        // As they are in the array, so that comparisons see the same ties.
+        logits.iter().map(|x| f64::from((x - sum.ln()) as f32)).collect()
+    });
+    let rows: Vec<Vec<f64>> = rows.collect();
+    let flat: Vec<f32> = rows.iter().flatten().map(|&x| x as f32).collect();
+    let array = Array::from_slice_on(&flat, &[ROWS, VOCABULARY], device).unwrap();
+    (rows, array)
+}
+
+/// Asserts that `filtered` is `rows` where `kept` says so, and −∞ elsewhere.
+fn assert_kept(filtered: Array, rows: &[Vec<f64>], kept: impl Fn(&[f64], usize) -> bool) {
+    let filtered = filtered.to_vec::<f32>().unwrap();
+    let mut dropped = 0;
+    for (row, values) in rows.iter().enumerate() {
+        for token in 0..VOCABULARY {
+            let keeps = kept(values, token);
+            let expected = if keeps { values[token] as f32 } else { f32::NEG_INFINITY };
+            assert_eq!(filtered[row * VOCABULARY + token], expected, "row {row}, token {token}");
+            dropped += usize::from(!keeps);
+        }
+    }
+    assert!(dropped > 0 && dropped < ROWS * VOCABULARY, "{dropped} dropped");
+}
+
+/// How many tokens of a row are more probable, or as probable with a lower index.
+fn rank(values: &[f64], token: usize) -> usize {
+    let better = |&other: &usize| {
+        values[other] > values[token] || (values[other] == values[token] && other < token)
+    };
+    (0..values.len()).filter(better).count()
+}
+
+#[test]
+fn filters_keep_what_their_definitions_say() {
+    for device in devices() {
+        let (rows, x) = logprobs(&device);
+        for k in [1, 7, VOCABULARY - 1] {
+            assert_kept(top_k(&x, k).unwrap(), &rows, |values, token| rank(values, token) < k);
+        }
+        for p in [0.1, 0.53, 0.97] {
+            assert_kept(top_p(&x, p).unwrap(), &rows, |values, token| {
+                // What is more probable has less than p together; ties stay together.
+                let more = values.iter().filter(|&&other| other > values[token]);
+                more.map(|x| x.exp()).sum::<f64>() < p * values.iter().map(|x| x.exp()).sum::<f64>()
+            });
+        }
+        let highest = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        for (p, keep) in [(0.013, 1), (0.51, 1), (0.9, 40)] {
+            assert_kept(min_p(&x, p, keep).unwrap(), &rows, |values, token| {
+                values[token] >= highest(values) + p.ln() || rank(values, token) < keep
+            });
+        }
+    }
+}
+
+#[test]
+fn the_obvious_is_left_out_but_not_special_tokens() {
+    for device in devices() {
+        let x = Array::from_slice_on(&[0.4f32, 0.3, 0.2, 0.1].map(f32::ln), &[4], &device).unwrap();
+        let mut settings = Xtc { probability: 1.0, threshold: 0.15, special_tokens: vec![] };
+        let kept = |settings: &Xtc| {
+            let y = xtc(&x, settings, None).unwrap().to_vec::<f32>().unwrap();
+            y.iter().map(|y| y.is_finite()).collect::<Vec<bool>>()
+        };
+        assert_eq!(kept(&settings), [false, false, true, true]);
+        settings.special_tokens = vec![0];
+        assert_eq!(kept(&settings), [true, false, true, true]);
+        settings.probability = 0.0;
+        assert_eq!(kept(&settings), [true; 4]);
+    }
+}
+
+#[test]
+fn draws_follow_the_filtered_probabilities() {
+    for device in devices() {
+        let weights = [8.0f32, 4.0, 2.0, 1.0, 1.0];
+        let row = weights.map(|w| (w / 16.0).ln());
+        let many = 2000;
+        let flat: Vec<f32> = (0..many).flat_map(|_| row).collect();
+        let x = Array::from_slice_on(&flat, &[many, 5], &device).unwrap();
+        let sampler = Sampler { temperature: 0.5, top_k: 3, ..Sampler::default() };
+        let key = to_device(&random::key(3).unwrap(), &device).unwrap();
+        let drawn = sampler.sample(&x, Some(&key)).unwrap().to_vec::<u32>().unwrap();
+        // At half the temperature probabilities are squared: 64, 16 and 4 of 84.
+        for (token, part) in [(0, 64.0 / 84.0), (1, 16.0 / 84.0), (2, 4.0 / 84.0), (3, 0.0)] {
+            let count = drawn.iter().filter(|&&drawn| drawn == token).count() as f64;
+            let spread = (many as f64 * part * (1.0 - part)).sqrt();
+            assert!((count - many as f64 * part).abs() <= 4.0 * spread, "{token}: {count}");
+        }
+        let greedy = Sampler::default().sample(&x, None).unwrap().to_vec::<u32>().unwrap();
+        assert_eq!(greedy, vec![0; many]);
+        let again = sampler.sample(&x, Some(&key)).unwrap().to_vec::<u32>().unwrap();
+        assert_eq!(drawn, again);
+    }
+}
+
+#[test]
+fn penalties_touch_the_tokens_seen() {
+    for device in devices() {
+        let logits = Array::from_slice_on(&[1.0f32, -2.0, 3.0, 4.0, 0.5, 6.0], &[2, 3], &device);
+        let logits = logits.unwrap();
+        let seen = Array::from_slice_on(&[1u32, 2, 1], &[3], &device).unwrap();
+        let list = |x: Result<Array>| x.unwrap().to_vec::<f32>().unwrap();
+        let repeated = list(repetition_penalty(&logits, &seen, 2.0));
+        assert_eq!(repeated, [1.0, -4.0, 1.5, 4.0, 0.25, 3.0]);
+        assert_eq!(list(presence_penalty(&logits, &seen, 0.5)), [1.0, -2.5, 2.5, 4.0, 0.0, 5.5]);
+        assert_eq!(list(frequency_penalty(&logits, &seen, 0.5)), [1.0, -3.0, 2.5, 4.0, -0.5, 5.5]);
+        assert_eq!(list(logit_bias(&logits, &[(0, 1.5)])), [2.5, -2.0, 3.0, 5.5, 0.5, 6.0]);
+        let none = Array::from_slice_on::<u32>(&[], &[0], &device).unwrap();
+        assert_eq!(list(frequency_penalty(&logits, &none, 0.5)), list(Ok(logits)));
+    }
+}
+
+#[test]
+fn bad_settings_are_named() {
+    let x = Array::zeros(&[1, 5], DType::F32).unwrap();
+    let errors = [
+        top_k(&x, 5).unwrap_err(),
+        top_k(&x, 0).unwrap_err(),
+        top_p(&x, 1.5).unwrap_err(),
+        min_p(&x, f64::NAN, 1).unwrap_err(),
+        min_p(&x, 0.5, 6).unwrap_err(),
+        repetition_penalty(&x, &Array::new([0]).unwrap(), -1.0).unwrap_err(),
+        Sampler { temperature: -1.0, ..Sampler::default() }.sample(&x, None).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::Argument { .. }), "{error}");
+    }
+    let integers = Array::zeros(&[1, 5], DType::I32).unwrap();
+    assert!(matches!(top_k(&integers, 1).unwrap_err(), Error::Dtype { .. }));
+}
