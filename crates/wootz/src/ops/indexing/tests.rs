@@ -497,3 +497,31 @@ fn gradients_of_repeated_indices_are_rounded_once() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn caches_are_written_where_the_position_says() {
+    for device in devices() {
+        let cache = Array::from_slice_on(&[0.0f32; 2 * 4 * 3], &[2, 4, 3], &device).unwrap();
+        let rows: Vec<f32> = (1..=2 * 2 * 3).map(|i| i as f32).collect();
+        let rows = Array::from_slice_on(&rows, &[2, 2, 3], &device).unwrap();
+        let at = |position: i32| Array::from_slice_on(&[position], &[1], &device).unwrap();
+        let appended = crate::cache_append(&cache, &rows, &at(1)).unwrap();
+        let seen = appended.index((.., 1..3, ..)).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(seen, rows.to_vec::<f32>().unwrap());
+        assert!(crate::cache_append(&cache, &rows, &at(3)).and_then(|x| x.eval()).is_err());
+        // Around the end: row 7 is row 3, and row 8 is row 0.
+        let ring = crate::cache_ring(&cache, &rows, &at(7)).unwrap();
+        let row =
+            |ring: &Array, row: i64| ring.index((.., row, ..)).unwrap().to_vec::<f32>().unwrap();
+        assert_eq!(row(&ring, 3), row(&rows, 0));
+        assert_eq!(row(&ring, 0), row(&rows, 1));
+        assert_eq!(row(&ring, 1), [0.0; 6]);
+        let wide = Array::from_slice_on(&[0.0f32; 2 * 5 * 3], &[2, 5, 3], &device).unwrap();
+        for error in [
+            crate::cache_ring(&cache, &wide, &at(0)).unwrap_err(),
+            crate::cache_append(&cache, &wide, &at(0)).unwrap_err(),
+        ] {
+            assert!(error.to_string().contains("[2, 5, 3]"), "{error}");
+        }
+    }
+}
