@@ -84,6 +84,18 @@ activations! {
     silu(x) { "silu(&x)" => "[-0.23841, 0.0, 3.92806]" } = multiply(x, sigmoid(x)?);
     /// `log(1 + e^x)`, without overflow.
     softplus(x) { "softplus(&x)" => "[0.12693, 0.69315, 4.01815]" } = logaddexp(x, 0);
+    /// `cap · tanh(x / cap)`: values stay below `cap`, small ones as they are.
+    softcap(x, cap: f64) { "softcap(&x, 2.0)" => "[-1.52319, 0.0, 1.92806]" } = {
+        multiply(tanh(&divide(x, cap)?)?, cap)
+    };
+    /// [`silu`] of a gate `x`, times `up`: the gated layers of llama and others.
+    swiglu(x, up: &Array) { "swiglu(&x, &x)" => "[0.47681, 0.0, 15.71224]" } = multiply(silu(x)?, up);
+    /// [`gelu`] of a gate `x`, times `up`.
+    geglu(x, up: &Array) { "geglu(&x, &x)" => "[0.091, 0.0, 15.99949]" } = multiply(gelu(x)?, up);
+    /// [`gelu_approx`] of a gate `x`, times `up`: the gated layers of gemma.
+    geglu_approx(x, up: &Array) { "geglu_approx(&x, &x)" => "[0.0908, 0.0, 15.99972]" } = {
+        multiply(gelu_approx(x)?, up)
+    };
     /// `x` moved towards 0 by `lambd`, and 0 where its magnitude is less; MLX's default is 0.5.
     softshrink(x, lambd: f64) { "softshrink(&x, 0.5)" => "[-1.5, 0.0, 3.5]" } = {
         let moved = subtract(x, multiply(sign(x)?, lambd)?)?;
