@@ -6,10 +6,10 @@ struct Params {
 }
 var<immediate> p: Params;
 
-fn add_part(at: u32, first: bool, value: f32) {
+fn add_part(at: u32, first: bool, value: f32, undefined: bool) {
     var before = 0.0;
     if (!first) { before = partials_data[at]; }
-    partials_set(at, before + value);
+    partials_set(at, undefined_or(before + value, undefined));
 }
 
 @compute @workgroup_size(256)
@@ -34,6 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         moments = group_sum(moments, lid);
         products = group_sum(products, lid);
         let known = mean_and_scale(moments, shift, p.columns, p.eps);
+        let undefined = is_undefined(moments.x);
         let mean = known.x;
         let r = known.y;
         var level = 0.0;
@@ -49,11 +50,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             let value = x(p.x_offset + base + column) - mean;
             let gradient = dy(p.dy_offset + base + column);
             let term = gradient * weight(p.weight_offset + column);
-            if (WEIGHTED) { add_part(part + column, row == first, gradient * value * r); }
-            if (BIASED) {
-                add_part(part + u32(WEIGHTED) * p.columns + column, row == first, gradient);
+            if (WEIGHTED) {
+                add_part(part + column, row == first, gradient * value * r, undefined);
             }
-            out_set(base + column, r * (term - value * slope - level));
+            if (BIASED) {
+                add_part(part + u32(WEIGHTED) * p.columns + column, row == first, gradient, false);
+            }
+            let dx = r * (term - value * slope - level);
+            out_set(base + column, undefined_or(dx, undefined));
         }
     }
 }

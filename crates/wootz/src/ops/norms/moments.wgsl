@@ -16,3 +16,14 @@ fn mean_and_scale(sums: vec2<f32>, shift: f32, columns: u32, eps: u32) -> vec2<f
     let square = select(variance, 0.0, variance < 0.0);
     return vec2<f32>(shift + rest, inverseSqrt(square + bitcast<f32>(eps)));
 }
+
+// Whether a row has an infinity or NaN in it, and so is NaN in every place. Asked of the bits, and
+// said by bits where results are stored: see fast math.
+fn is_undefined(squares: f32) -> bool {
+    return CENTRED && (bitcast<u32>(squares) & 0x7f800000u) == 0x7f800000u;
+}
+
+fn undefined_or(value: f32, undefined: bool) -> f32 {
+    var nan = 0x7fc00000u;
+    return bitcast<f32>(select(bitcast<u32>(value), nan, undefined));
+}

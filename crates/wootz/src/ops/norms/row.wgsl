@@ -16,11 +16,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         let value = x(p.x_offset + base + column) - shift;
         sums += vec2<f32>(value, 1.0) * value;
     }
-    let known = mean_and_scale(group_sum(sums, lid), shift, p.columns, p.eps);
+    sums = group_sum(sums, lid);
+    let known = mean_and_scale(sums, shift, p.columns, p.eps);
+    let undefined = is_undefined(sums.x);
     for (var column = lid; column < p.columns; column += WIDTH) {
         let normal = rounded((x(p.x_offset + base + column) - known.x) * known.y);
         var value = normal * weight(p.weight_offset + column);
         if (CENTRED) { value += bias(p.bias_offset + column); }
-        out_set(base + column, value);
+        out_set(base + column, undefined_or(value, undefined));
     }
 }
