@@ -140,7 +140,12 @@ impl<T> Cut<T> {
     }
 
     fn count(&self) -> usize {
-        self.len.div_ceil(self.chunk)
+        // Small arrays are one chunk, and a division is most of their cost.
+        if self.len <= self.chunk {
+            usize::from(self.len > 0)
+        } else {
+            self.len.div_ceil(self.chunk)
+        }
     }
 
     /// # Safety

@@ -1,6 +1,6 @@
 //! Programs: elementwise runs as a list of steps that one pass over memory executes.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
 use smallvec::SmallVec;
 
@@ -85,12 +85,12 @@ pub(crate) struct Fused {
     shape: Shape,
     /// What the CPU needs to know before it runs, found out once: the operands of a run have the
     /// same layouts each time.
-    prepared: Mutex<Option<Prepared>>,
+    prepared: OnceLock<Prepared>,
 }
 
 impl Fused {
     pub(crate) fn new(program: Program, shape: &[usize]) -> Fused {
-        Fused { program, shape: Shape::from_slice(shape), prepared: Mutex::new(None) }
+        Fused { program, shape: Shape::from_slice(shape), prepared: OnceLock::new() }
     }
 }
 
@@ -130,9 +130,7 @@ impl Op for Fused {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        // Evaluations take turns, so nobody waits here.
-        let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        crate::cpu::fused::run_prepared(&self.program, &mut prepared, call)
+        crate::cpu::fused::run_prepared(&self.program, &self.prepared, call)
     }
 
     #[cfg(feature = "gpu")]
