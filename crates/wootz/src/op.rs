@@ -71,13 +71,17 @@ pub trait Op: Debug + Send + Sync + 'static {
 
     /// The gradients of the inputs, given those of the outputs, in terms of other operations.
     /// `None` says that no gradient flows, as for an index or a piecewise constant function.
-    /// An output without cotangent did not take part.
+    /// An output without cotangent did not take part. Without a rule of its own it follows from the
+    /// [composition](Op::composed).
     fn vjp(
         &self,
         inputs: &[Array],
         outputs: &[Array],
         cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>>;
+    ) -> Result<Vec<Option<Array>>> {
+        let composed = |x: &[Array]| self.composed(x);
+        crate::autograd::composed_vjp(self.name(), composed, inputs, outputs, cotangents)
+    }
 
     /// How the outputs change with the inputs, in terms of other operations. `None` says not at
     /// all. Without a rule of its own it follows from [`vjp`](Op::vjp): the gradients are linear in

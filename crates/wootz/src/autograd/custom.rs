@@ -243,7 +243,7 @@ impl Op for Custom {
 }
 
 /// Zeros in place of what is missing.
-fn or_zeros(arrays: &[Array], values: &[Option<Array>]) -> Result<Vec<Array>> {
+pub(super) fn or_zeros(arrays: &[Array], values: &[Option<Array>]) -> Result<Vec<Array>> {
     (arrays.iter().zip(values))
         .map(|(array, value)| value.clone().map_or_else(|| ops::zeros_like(array), Ok))
         .collect()

@@ -16,6 +16,7 @@ pub(crate) use graph::settle_constants;
 pub use jvp::jvp;
 pub(crate) use jvp::transposed;
 pub(crate) use placeholder::placeholder;
+pub(crate) use vjp::composed_vjp;
 pub use vjp::{grad, value_and_grad, value_and_grad_aux, vjp};
 pub use vmap::{MapAxes, vmap};
 

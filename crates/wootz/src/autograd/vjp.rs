@@ -6,6 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::Trace;
+use super::custom::or_zeros;
 use super::graph::dependents;
 use crate::array::{Array, Node, Work};
 use crate::error::{Error, Result};
@@ -237,4 +238,19 @@ fn accumulate(
         None => gradient,
     });
     Ok(())
+}
+
+/// The gradients of an operation through its composition of plainer ones.
+pub(crate) fn composed_vjp(
+    op: &'static str,
+    composed: impl Fn(&[Array]) -> Option<Result<Vec<Array>>>,
+    inputs: &[Array],
+    outputs: &[Array],
+    cotangents: &[Option<Array>],
+) -> Result<Vec<Option<Array>>> {
+    let cotangents = or_zeros(outputs, cotangents)?;
+    let reason = "it has neither a rule nor a composition";
+    let missing = || Err(Error::NotDifferentiable { op, reason });
+    let (_, gradients) = vjp(|x| composed(x).unwrap_or_else(missing), inputs, &cotangents)?;
+    Ok(gradients.into_iter().map(Some).collect())
 }

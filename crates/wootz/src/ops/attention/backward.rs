@@ -12,7 +12,6 @@ use crate::gpu::GpuCall;
 use crate::op::{
     Batch, Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_inputs, expect_shape,
 };
-use crate::ops::norms::composed_vjp;
 use crate::ops::{astype, exp, expand_dims, isneginf, multiply, negative, subtract, sum, where_};
 
 /// The gradients of all inputs of an attention, from its output, its log-sum-exps and the gradients
@@ -178,15 +177,6 @@ impl Op for AttentionBackward {
         super::gpu::backward(call, &self.spec, &sizes)
     }
 
-    fn vjp(
-        &self,
-        inputs: &[Array],
-        outputs: &[Array],
-        cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>> {
-        composed_vjp(self, inputs, outputs, cotangents)
-    }
-
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
         let optional = Optional::of(&self.spec, false, &inputs[GIVEN..]);
         let gradients = composed::backward(&self.spec, inputs, optional);
@@ -247,15 +237,6 @@ impl Op for AttentionBackwardMask {
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         let sizes = check(self, &self.spec, &call.input_metas().collect::<Vec<_>>())?;
         super::gpu::backward_mask(call, &self.spec, &sizes)
-    }
-
-    fn vjp(
-        &self,
-        inputs: &[Array],
-        outputs: &[Array],
-        cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>> {
-        composed_vjp(self, inputs, outputs, cotangents)
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {

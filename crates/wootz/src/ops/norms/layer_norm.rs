@@ -3,7 +3,7 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    Norm, columns_of, composed_vjp, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like,
+    Norm, columns_of, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like,
     partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
@@ -289,15 +289,6 @@ impl Op for LayerNormBackward {
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         gpu::backward(call, self.0)
-    }
-
-    fn vjp(
-        &self,
-        inputs: &[Array],
-        outputs: &[Array],
-        cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>> {
-        composed_vjp(self, inputs, outputs, cotangents)
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {

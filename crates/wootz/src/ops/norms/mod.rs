@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::op::{
     Entry, Metas, Op, argument_name, expect_contiguous, expect_dtype, expect_float, expect_shape,
 };
-use crate::ops::{reshape, zeros_like};
+use crate::ops::reshape;
 
 /// Which norm a kernel computes, and where its inputs are: `x`, the weight, the bias; in a gradient
 /// `x`, the weight and `dy`.
@@ -56,24 +56,6 @@ pub(crate) fn entries() -> Vec<Entry> {
     let mut entries = rms_norm::entries();
     entries.extend(layer_norm::entries());
     entries
-}
-
-/// The gradients of an operation through its composition of plain ones.
-pub(in crate::ops) fn composed_vjp(
-    op: &dyn Op,
-    inputs: &[Array],
-    outputs: &[Array],
-    cotangents: &[Option<Array>],
-) -> Result<Vec<Option<Array>>> {
-    let cotangents = outputs
-        .iter()
-        .zip(cotangents)
-        .map(|(output, cotangent)| cotangent.clone().map_or_else(|| zeros_like(output), Ok))
-        .collect::<Result<Vec<_>>>()?;
-    let missing = || Err(Error::NotDifferentiable { op: op.name(), reason: "no composition" });
-    let function = |x: &[Array]| op.composed(x).unwrap_or_else(missing);
-    let (_, gradients) = crate::autograd::vjp(function, inputs, &cotangents)?;
-    Ok(gradients.into_iter().map(Some).collect())
 }
 
 /// The dtype that sums are kept in.

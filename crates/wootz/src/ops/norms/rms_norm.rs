@@ -4,8 +4,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    Norm, as_column, columns_of, composed_vjp, cpu, expect_eps, expect_factors, expect_like_x,
-    expect_row, expect_rows, like, partials_bytes, wide,
+    Norm, as_column, columns_of, cpu, expect_eps, expect_factors, expect_like_x, expect_row,
+    expect_rows, like, partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -383,15 +383,6 @@ impl Op for RmsNormBackwardDx {
         gpu::backward_dx(call, self.weighted)
     }
 
-    fn vjp(
-        &self,
-        inputs: &[Array],
-        outputs: &[Array],
-        cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>> {
-        composed_vjp(self, inputs, outputs, cotangents)
-    }
-
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
         let (weight, rest) = if self.weighted { (inputs.get(1), 2) } else { (None, 1) };
         let composed = || Ok(vec![plain_dx(&inputs[0], weight, &inputs[rest], &inputs[rest + 1])?]);
@@ -442,15 +433,6 @@ impl Op for RmsNormBackwardDw {
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         gpu::backward_dw(call)
-    }
-
-    fn vjp(
-        &self,
-        inputs: &[Array],
-        outputs: &[Array],
-        cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>> {
-        composed_vjp(self, inputs, outputs, cotangents)
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
@@ -507,15 +489,6 @@ impl Op for RmsNormBackward {
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         gpu::backward(call, norm(self.eps, true))
-    }
-
-    fn vjp(
-        &self,
-        inputs: &[Array],
-        outputs: &[Array],
-        cotangents: &[Option<Array>],
-    ) -> Result<Vec<Option<Array>>> {
-        composed_vjp(self, inputs, outputs, cotangents)
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {

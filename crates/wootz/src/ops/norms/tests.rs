@@ -248,7 +248,7 @@ fn rows_of_layer_norm_of_any_length_agree_with_doubles() -> Result<()> {
             let (dx, dw, db) = layer_norm_backward(&x, &w, &dy, 1e-5)?;
             for (gradient, expected) in [dx, dw, db].iter().zip(expected) {
                 let expected = astype(&expected, DType::F32)?.to_vec::<f32>()?;
-                close(gradient, &expected, 1e-4);
+                close(gradient, &expected, 1e-5);
             }
         }
     }

@@ -7,7 +7,7 @@ use super::cpu::{Cursor, LANES, PANEL, Plan, Source, TASK, feed, tree};
 use super::fold::{Fold, Max, Min};
 use crate::array::DType;
 use crate::cpu::tile::{Storage, TILE, with_types};
-use crate::cpu::{CpuCall, threads};
+use crate::cpu::{CpuCall, simd, threads};
 use crate::error::Result;
 
 /// A fold that chooses one of its elements.
@@ -72,20 +72,13 @@ fn choose<T: Storage + Sync, K: Choice<T::Wide>>(
     let chunk = (TASK / plan.length.max(1)).clamp(if plan.column { PANEL } else { 1 }, TASK);
     threads::chunks_mut(call.output::<u32>(0)?, chunk, |index, out| {
         let first = index * chunk;
-        let arch = pulp::Arch::new();
         if plan.column {
             for (panel, out) in out.chunks_mut(PANEL).enumerate() {
                 let first = first + panel * PANEL;
-                arch.dispatch(Column::<T, K> {
-                    source,
-                    plan: &plan,
-                    first,
-                    out,
-                    kind: K::IDENTITY,
-                });
+                simd::run(Column::<T, K> { source, plan: &plan, first, out, kind: K::IDENTITY });
             }
         } else {
-            arch.dispatch(Row::<T, K> { source, plan: &plan, first, out, kind: K::IDENTITY });
+            simd::run(Row::<T, K> { source, plan: &plan, first, out, kind: K::IDENTITY });
         }
     });
     Ok(())

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::fold::Fold;
 use crate::array::{DType, Layout, Meta, Shape, Strides, collapse};
 use crate::cpu::tile::{self, Storage, TILE, Walk, with_types};
-use crate::cpu::{CpuCall, threads};
+use crate::cpu::{CpuCall, simd, threads};
 use crate::error::Result;
 
 /// Reduced elements that are combined before their result is joined with others.
@@ -300,11 +300,10 @@ impl<'a, T: Storage + Sync, K: Fold<T::Wide>> Pass<'a, T, K> {
 
     /// Computes the results of one block for neighbouring outputs.
     fn block(&self, block: usize, centers: &[T::Wide], first: usize, values: &mut [K::Acc]) {
-        let arch = pulp::Arch::new();
         let pass = self;
         match self.plan.column {
-            true => arch.dispatch(Column { pass, block, centers, first, values }),
-            false => arch.dispatch(Row { pass, block, centers, first, values }),
+            true => simd::run(Column { pass, block, centers, first, values }),
+            false => simd::run(Row { pass, block, centers, first, values }),
         }
     }
 
