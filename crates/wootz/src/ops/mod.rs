@@ -4,6 +4,7 @@
 mod attention;
 mod composed;
 pub(crate) mod elementwise;
+mod experts;
 mod indexing;
 mod matmul;
 mod movement;
@@ -18,6 +19,7 @@ pub use attention::*;
 pub use composed::*;
 pub use elementwise::*;
 pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
+pub use experts::*;
 pub use indexing::*;
 pub use matmul::*;
 pub use movement::*;
@@ -35,6 +37,7 @@ pub fn registered() -> Vec<Entry> {
     let families = [
         attention::entries(),
         elementwise::entries(),
+        experts::entries(),
         indexing::entries(),
         matmul::entries(),
         movement::entries(),

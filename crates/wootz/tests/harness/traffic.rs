@@ -54,6 +54,7 @@ const PARTS: &[(&[&str], &str)] = &[
             "diagonal",
             "median",
             "partition",
+            "router",
             "split",
             "topk",
             "trace",
