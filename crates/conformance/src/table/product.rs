@@ -15,6 +15,13 @@ rows! {
         c.float("alpha")?,
         c.float("beta")?,
     )),
+    "gather_mm" => |c| one(wootz::gather_mm(
+        &c.array("a")?,
+        &c.array("b")?,
+        c.array_opt("lhs_indices")?.as_ref(),
+        c.array_opt("rhs_indices")?.as_ref(),
+        c.flag("sorted_indices")?,
+    )),
     "inner" => |c| one(wootz::inner(&c.array("a")?, &c.array("b")?)),
     "matmul" => |c| one(wootz::matmul(&c.array("a")?, &c.array("b")?)),
     "outer" => |c| one(wootz::outer(&c.array("a")?, &c.array("b")?)),

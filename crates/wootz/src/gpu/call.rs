@@ -32,6 +32,9 @@ pub enum Bind<'a> {
     Output(usize),
     /// The scratch memory, read and written.
     Scratch,
+    /// The scratch memory, read: values read there are the same for all threads of a workgroup if
+    /// their places are.
+    ReadScratch,
     /// Memory the call allocated itself, read.
     Read(&'a Arc<GpuBuffer>),
     /// Memory the call allocated itself, read and written.
@@ -171,6 +174,7 @@ impl<'a> GpuCall<'a> {
                     Bind::Scratch => {
                         (memory(self.scratch.ok_or_else(foreign)?)?, Access::ReadWrite)
                     }
+                    Bind::ReadScratch => (memory(self.scratch.ok_or_else(foreign)?)?, Access::Read),
                     Bind::Read(buffer) => (buffer, Access::Read),
                     Bind::Write(buffer) => (buffer, Access::ReadWrite),
                 })

@@ -47,7 +47,8 @@ pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
     let access: SmallVec<[Access; 8]> = (0..metas.len())
         .map(|input| match (call.alias(input), &strides[input + 1][..]) {
             (Some(output), _) => Access::InPlace(output),
-            (_, [1]) => Access::Flat,
+            // As the output lies, whatever other inputs keep axes from being merged.
+            (_, own) if !own.is_empty() && *own == strides[0][..] => Access::Flat,
             (_, strides) if strides.iter().all(|&stride| stride == 0) => Access::Single,
             _ => Access::Strided,
         })

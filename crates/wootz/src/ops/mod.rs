@@ -4,6 +4,7 @@
 mod attention;
 mod composed;
 pub(crate) mod elementwise;
+mod experts;
 mod hadamard;
 mod indexing;
 mod matmul;
@@ -19,6 +20,7 @@ pub use attention::*;
 pub use composed::*;
 pub use elementwise::*;
 pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
+pub use experts::*;
 pub use hadamard::*;
 pub use indexing::*;
 pub use matmul::*;
@@ -37,6 +39,7 @@ pub fn registered() -> Vec<Entry> {
     let families = [
         attention::entries(),
         elementwise::entries(),
+        experts::entries(),
         hadamard::entries(),
         indexing::entries(),
         matmul::entries(),

@@ -54,6 +54,7 @@ const PARTS: &[(&[&str], &str)] = &[
             "diagonal",
             "median",
             "partition",
+            "router",
             "split",
             "topk",
             "trace",
@@ -67,6 +68,10 @@ const PARTS: &[(&[&str], &str)] = &[
         "keys that no query sees are not read, and rows that see none have no scores",
     ),
     (&["addmm"], "what is added is not read if it is multiplied by zero"),
+    (
+        &["gather_mm", "gather_mm_backward"],
+        "reads the matrices that are asked for, and of what says where they are what it needs",
+    ),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],
         "integers need not be read to know that they are finite",
@@ -97,6 +102,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
+    (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
     (
         &[
             "all",

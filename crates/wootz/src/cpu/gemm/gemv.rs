@@ -11,7 +11,7 @@ use super::simd::{Lanes, Scalar, Vector};
 use super::{Job, PRODUCT, Run, TASK, View, finish, with_buffer};
 
 /// The most vectors that are multiplied this way.
-pub(super) const FEW: usize = 4;
+pub(crate) const FEW: usize = 4;
 
 /// The partial sums of an output.
 const SUMS: usize = 8;

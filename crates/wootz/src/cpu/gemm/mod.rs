@@ -22,6 +22,7 @@ use std::thread::LocalKey;
 
 pub(crate) use self::block::Block;
 use self::finish::Addend;
+pub(crate) use self::gemv::FEW;
 pub(crate) use self::microkernel::GemmElement;
 use self::microkernel::{Kernels, ROWS};
 use self::pack::Panel;

@@ -277,7 +277,12 @@ fn indices_shape(op: &dyn Op, axis: i64, inputs: &[&Meta]) -> Result<Shape> {
 /// Records a kernel that only looks for indices out of range, so that those after it can see it
 /// before they write.
 #[cfg(feature = "gpu")]
-fn check_on_gpu(call: &mut GpuCall<'_>, input: usize, length: usize) -> Result<()> {
+pub(in crate::ops) fn check_on_gpu(
+    call: &mut GpuCall<'_>,
+    input: usize,
+    length: usize,
+    wrap: bool,
+) -> Result<()> {
     let indices = call.meta(input);
     let mut words = raw::Words::default();
     words.push("n", indices.size());
@@ -291,13 +296,13 @@ fn check_on_gpu(call: &mut GpuCall<'_>, input: usize, length: usize) -> Result<(
             words.text(),
             packed::reader("indices", 0, indices.dtype),
             raw::status(1),
-            super::offsets::place_function(indices.dtype, true),
+            super::offsets::place_function(indices.dtype, wrap),
             raw::MAIN,
             include_str!("check_indices.wgsl"),
         )
     };
     call.launch_with_status(&Kernel {
-        variant: format!("check {}", indices.dtype),
+        variant: format!("check {} {wrap}", indices.dtype),
         source: &source,
         bindings: &[Bind::Input(input)],
         params: &words.words,
@@ -345,7 +350,7 @@ impl Op for TakeAlongAxis {
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         let (x, indices) = (call.meta(0), call.meta(1));
         let sides = Sides::within(self.axis, x, indices)?;
-        check_on_gpu(call, 1, sides.length)?;
+        check_on_gpu(call, 1, sides.length, true)?;
         let size = x.dtype.size();
         let words = sides.words(indices.size(), indices, x);
         let source = || {
@@ -449,7 +454,7 @@ impl Op for TakeAlongAxisBackward {
         let sides = Sides::new(self.axis, indices.shape(), self.length)?;
         let dtype = dy.dtype;
         if indices.size() > 0 {
-            check_on_gpu(call, 0, self.length)?;
+            check_on_gpu(call, 0, self.length, true)?;
         }
         let blocks = sides.count > LONGEST_SEARCH;
         let (variant, n, threads) = if blocks {
@@ -556,7 +561,7 @@ impl Op for PutAlongAxis {
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         let sides = Sides::within(self.axis, call.meta(0), call.meta(1))?;
-        check_on_gpu(call, 1, sides.length)?;
+        check_on_gpu(call, 1, sides.length, true)?;
         raw::copy_on_gpu(call, 0, true)?;
         let (indices, size) = (call.meta(1), call.meta(2).dtype.size());
         // One thread for each line along the axis: it stores the values one after the other.

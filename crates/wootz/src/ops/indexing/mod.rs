@@ -1,11 +1,11 @@
 //! Reading and updating elements by index.
 
-mod along_axis;
+pub(super) mod along_axis;
 mod cache;
 mod gather;
 mod index;
-mod offsets;
-mod raw;
+pub(super) mod offsets;
+pub(super) mod raw;
 mod scatter;
 mod slice_update;
 #[cfg(test)]

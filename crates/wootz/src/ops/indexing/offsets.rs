@@ -26,7 +26,7 @@ macro_rules! by_index {
         }
     };
 }
-pub(super) use by_index;
+pub(in crate::ops) use by_index;
 
 /// The places of `indices` along an axis of `length` elements, counted from its front; `op` is
 /// named in errors.
@@ -301,7 +301,11 @@ fn add_offsets<I: Index + Send>(
 }
 
 /// Indices are integers; a mask of truth values has no fixed number of results.
-pub(super) fn check_index_dtype(op: &'static str, argument: &str, dtype: DType) -> Result<()> {
+pub(in crate::ops) fn check_index_dtype(
+    op: &'static str,
+    argument: &str,
+    dtype: DType,
+) -> Result<()> {
     let expected = match dtype {
         DType::Bool => "an integer type (boolean masks are not supported as indices)",
         _ => "an integer type",
@@ -363,7 +367,7 @@ impl Op for Places {
 }
 
 /// An integer that can be an index.
-pub(super) trait Index: bytemuck::Pod + Sync {
+pub(in crate::ops) trait Index: bytemuck::Pod + Sync {
     /// The value, if it fits; larger ones are out of range of any axis.
     fn value(self) -> i64;
 }
@@ -382,7 +386,7 @@ macro_rules! indices {
 indices!(u8, u16, u32, u64, i8, i16, i32, i64);
 
 /// An error about the first index that is out of range, if there is one.
-pub(super) fn check<I: Index>(
+pub(in crate::ops) fn check<I: Index>(
     op: &dyn Op,
     argument: usize,
     indices: &[I],
@@ -404,7 +408,7 @@ pub(super) fn check<I: Index>(
 
 /// The place of a checked index.
 #[inline(always)]
-pub(super) fn place<I: Index>(index: I, length: usize) -> usize {
+pub(in crate::ops) fn place<I: Index>(index: I, length: usize) -> usize {
     let index = index.value();
     (if index < 0 { index + length as i64 } else { index }) as usize
 }
@@ -412,7 +416,7 @@ pub(super) fn place<I: Index>(index: I, length: usize) -> usize {
 /// WGSL: `place(index, length)` gives the place and 1, or 0 for one out of range;
 /// `bits(index)` is what an error reports.
 #[cfg(feature = "gpu")]
-pub(super) fn place_function(dtype: DType, wrap: bool) -> String {
+pub(in crate::ops) fn place_function(dtype: DType, wrap: bool) -> String {
     use crate::array::Class;
     let class = packed::wgsl_type(dtype.class());
     let (place, bits) = match dtype.class() {

@@ -145,7 +145,7 @@ pub(super) fn each_word(size: usize, guarded: bool, value: &str) -> String {
 
 /// The status words, bound at `binding`, with `report(site, index)` and `failed()`.
 #[cfg(feature = "gpu")]
-pub(super) fn status(binding: usize) -> String {
+pub(in crate::ops) fn status(binding: usize) -> String {
     format!(
         "@group(0) @binding({binding}) var<storage, read_write> status: array<atomic<u32>, 4>;\n\
          fn report(site: u32, index: u32) {{\n\

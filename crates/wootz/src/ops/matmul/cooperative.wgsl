@@ -38,11 +38,8 @@ fn main(
 ) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
-    let batch = group / p.tiles;
-    let tile = group % p.tiles;
-    let top = (tile / p.across) * TILE;
-    let left = (tile % p.across) * TILE;
-    let starts = batch_offsets(batch);
+    // A tile without rows is computed, too: all must come to where matrices are made.
+    let tile = place(group, TILE);
     let part = subgroup % 4u;
     let row = (part / 2u) * PART;
     let column = (part % 2u) * PART;
@@ -57,8 +54,8 @@ fn main(
     var s20 = zero; var s21 = zero; var s22 = zero; var s23 = zero;
     var s30 = zero; var s31 = zero; var s32 = zero; var s33 = zero;
     for (var start = 0u; start < p.k; start += DEPTH) {
-        fill_a(thread, p.a_offset + starts.x, top, start);
-        fill_b(thread, p.b_offset + starts.y, left, start);
+        fill_a(thread, tile, start);
+        fill_b(thread, tile, start);
         workgroupBarrier();
         for (var depth = 0u; depth < DEPTH; depth += 8u) {
             let a_at = row * A_PITCH + depth;
@@ -94,17 +91,17 @@ fn main(
     let at = part * PART_SIZE;
     workgroupBarrier();
     store_row(at, s00, s01, s02, s03);
-    write_rows(thread, batch, starts.z, top, left);
+    write_rows(thread, tile, 0u);
     store_row(at, s10, s11, s12, s13);
-    write_rows(thread, batch, starts.z, top + 8u, left);
+    write_rows(thread, tile, 8u);
     store_row(at, s20, s21, s22, s23);
-    write_rows(thread, batch, starts.z, top + 16u, left);
+    write_rows(thread, tile, 16u);
     store_row(at, s30, s31, s32, s33);
-    write_rows(thread, batch, starts.z, top + 24u, left);
+    write_rows(thread, tile, 24u);
 }
 
-// The tile of the left matrix from row `top` and column `start` on; zeros past its ends.
-fn fill_a(thread: u32, offset: u32, top: u32, start: u32) {
+// The tile of the left matrix from column `start` on; zeros past its ends.
+fn fill_a(thread: u32, tile: Place, start: u32) {
     for (var e = thread; e < TILE * DEPTH; e += THREADS) {
         // Neighbouring threads read along the axis whose elements are neighbours.
         var row = e / DEPTH;
@@ -114,15 +111,15 @@ fn fill_a(thread: u32, offset: u32, top: u32, start: u32) {
             depth = e / TILE;
         }
         var value = Factor(0.0);
-        if (top + row < p.m && start + depth < p.k) {
-            value = a(offset + (top + row) * p.a_row + (start + depth) * p.a_column);
+        if (tile.top + row < tile.m && start + depth < tile.k) {
+            value = a(a_at(tile, tile.top + row, start + depth));
         }
         a_tile[row * A_PITCH + depth] = value;
     }
 }
 
-// The tile of the right matrix from row `start` and column `left` on; zeros past its ends.
-fn fill_b(thread: u32, offset: u32, left: u32, start: u32) {
+// The tile of the right matrix from row `start` on; zeros past its ends.
+fn fill_b(thread: u32, tile: Place, start: u32) {
     for (var e = thread; e < TILE * DEPTH; e += THREADS) {
         var column = e % TILE;
         var depth = e / TILE;
@@ -131,8 +128,8 @@ fn fill_b(thread: u32, offset: u32, left: u32, start: u32) {
             depth = e % DEPTH;
         }
         var value = Factor(0.0);
-        if (left + column < p.n && start + depth < p.k) {
-            value = b(offset + (start + depth) * p.b_row + (left + column) * p.b_column);
+        if (tile.left + column < p.n && start + depth < tile.k) {
+            value = b(b_at(tile, start + depth, tile.left + column));
         }
         b_tile[depth * B_PITCH + column] = value;
     }
@@ -146,19 +143,19 @@ fn store_row(at: u32, s0: Sum, s1: Sum, s2: Sum, s3: Sum) {
     coopStoreT(s3, &results[at + 24u], PART);
 }
 
-// Writes eight rows of every part to the output, where the first part's are those from `top` on.
-fn write_rows(thread: u32, batch: u32, c_start: u32, top: u32, left: u32) {
+// Writes eight rows of every part to the output, where the first part's are those from `first` on.
+fn write_rows(thread: u32, tile: Place, first: u32) {
     workgroupBarrier();
     for (var e = 2u * thread; e < 4u * PART_SIZE; e += 2u * THREADS) {
         let part = e / PART_SIZE;
-        let row = top + (part / 2u) * PART + (e % PART_SIZE) / PART;
-        let column = left + (part % 2u) * PART + e % PART;
-        if (row < p.m && column < p.n) {
+        let row = tile.top + first + (part / 2u) * PART + (e % PART_SIZE) / PART;
+        let column = tile.left + (part % 2u) * PART + e % PART;
+        if (row < tile.m && column < p.n) {
             let both = column + 1u < p.n;
-            let value = finish(c_start, row, column, results[e]);
+            let value = finish(tile.c, row, column, results[e]);
             var second = 0.0;
-            if (both) { second = finish(c_start, row, column + 1u, results[e + 1u]); }
-            out_pair((batch * p.m + row) * p.n + column, value, second, both);
+            if (both) { second = finish(tile.c, row, column + 1u, results[e + 1u]); }
+            out_pair(out_at(tile, row) + column, value, second, both);
         }
     }
     workgroupBarrier();

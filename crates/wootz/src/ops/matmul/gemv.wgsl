@@ -22,7 +22,7 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
 ) {
     let group = wid.x + wid.y * groups.x;
-    if (group >= p.groups) { return; }
+    if (group >= p.groups || !running()) { return; }
     let batch = group / p.blocks;
     let first = (group % p.blocks) * OUTPUTS;
     var lane = thread % LANES;
@@ -71,6 +71,6 @@ fn main(
         let value = finished(batch, place, partial[thread * 2u]);
         var second = 0.0;
         if (both) { second = finished(batch, place + 1u, partial[thread * 2u + 1u]); }
-        out_pair(batch * p.outputs + place, value, second, both);
+        out_pair(out_start(batch) + place, value, second, both);
     }
 }

@@ -13,6 +13,8 @@ const COOPERATIVE: &str = include_str!("cooperative.wgsl");
 const TILED: &str = include_str!("tiled.wgsl");
 const GEMV: &str = include_str!("gemv.wgsl");
 const ZEROS: &str = include_str!("zeros.wgsl");
+const PLACE: &str = include_str!("place.wgsl");
+const BATCHED: &str = include_str!("batched.wgsl");
 
 pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
     // What is added comes before the factors.
@@ -31,17 +33,16 @@ pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
     // different orders.
     let form = if plan.rows == 1 || plan.n == 1 {
         gemv(&plan)?
-    } else if call.gpu().has_cooperative_matrix() && plan.rows > 32 && plan.n > 32 {
-        let native = call.output_meta(0).dtype == DType::F16 && call.gpu().has_f16();
-        cooperative(&plan, native)?
     } else {
-        tiled(&plan)?
+        let large = Tiles::Plain { large: plan.m > 32 && plan.n > 32 };
+        let way = cooperative(call).filter(|_| plan.rows > 32 && plan.n > 32).unwrap_or(large);
+        in_tiles(&plan, &way)?
     };
     launch(call, &plan, add, form)
 }
 
 /// Nothing to sum: the inputs have no memory to bind.
-fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
+pub(super) fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
     let words = call.output_meta(0).bytes().div_ceil(4);
     call.launch(&Kernel {
         variant: "zeros".into(),
@@ -53,8 +54,8 @@ fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
 }
 
 /// One of the ways to multiply.
-struct Form {
-    variant: String,
+pub(super) struct Form {
+    pub(super) variant: String,
     body: &'static str,
     /// Extensions of the language, which the text begins with.
     extensions: &'static str,
@@ -62,35 +63,63 @@ struct Form {
     native: bool,
     /// Declarations that go before the body.
     constants: String,
-    params: Vec<u32>,
-    groups: u32,
+    pub(super) params: Vec<u32>,
+    pub(super) groups: u32,
     /// Whether rows of the output have whole pairs of elements.
-    even: bool,
+    pub(super) even: bool,
 }
 
-fn tiled(plan: &Plan) -> Result<Form> {
-    // A thread computes a square of elements; small products need more threads than reuse.
-    let per = if plan.m > 32 && plan.n > 32 { 4 } else { 2 };
-    let tile = 16 * per;
-    let (params, groups) = tiles(plan, tile)?;
-    let constants = format!("alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
-    let variant = format!("tiled/{tile}");
-    let even = plan.n.is_multiple_of(2);
-    let (body, extensions, native) = (TILED, "", false);
-    Ok(Form { variant, body, extensions, native, constants, params, groups, even })
+/// How workgroups compute square tiles of products with `n` columns, and the side of a tile. Small
+/// products need more threads than reuse.
+pub(super) enum Tiles {
+    /// In workgroup memory; a thread computes a square of elements.
+    Plain { large: bool },
+    /// Of cooperative matrices, maybe of factors as they are.
+    Cooperative { native: bool },
 }
 
-fn cooperative(plan: &Plan, native: bool) -> Result<Form> {
-    let (params, groups) = tiles(plan, 64)?;
-    let (factor, extensions) = match native {
-        true => ("f16", "enable f16;\nenable wgpu_cooperative_matrix;\n"),
-        false => ("f32", "enable wgpu_cooperative_matrix;\n"),
-    };
-    let pad = if native { 8 } else { 4 };
-    let constants = format!("alias Factor = {factor};\nconst PAD = {pad}u;\n");
-    let variant = format!("cooperative/{factor}");
-    let even = plan.n.is_multiple_of(2);
-    Ok(Form { variant, body: COOPERATIVE, extensions, native, constants, params, groups, even })
+impl Tiles {
+    pub(super) fn side(&self) -> usize {
+        if let Tiles::Plain { large: false } = self { 32 } else { 64 }
+    }
+
+    pub(super) fn form(&self, n: usize, params: Vec<u32>, groups: u32) -> Form {
+        let even = n.is_multiple_of(2);
+        match *self {
+            Tiles::Plain { large } => {
+                let per = if large { 4 } else { 2 };
+                let constants =
+                    format!("{PLACE}alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
+                let variant = format!("tiled/{}", self.side());
+                let (body, extensions, native) = (TILED, "", false);
+                Form { variant, body, extensions, native, constants, params, groups, even }
+            }
+            Tiles::Cooperative { native } => {
+                let (factor, extensions) = match native {
+                    true => ("f16", "enable f16;\nenable wgpu_cooperative_matrix;\n"),
+                    false => ("f32", "enable wgpu_cooperative_matrix;\n"),
+                };
+                let pad = if native { 8 } else { 4 };
+                let constants = format!("{PLACE}alias Factor = {factor};\nconst PAD = {pad}u;\n");
+                let variant = format!("cooperative/{factor}");
+                let body = COOPERATIVE;
+                Form { variant, body, extensions, native, constants, params, groups, even }
+            }
+        }
+    }
+}
+
+/// Whether a device multiplies with cooperative matrices, and then how.
+pub(super) fn cooperative(call: &GpuCall<'_>) -> Option<Tiles> {
+    let native = call.output_meta(0).dtype == DType::F16 && call.gpu().has_f16();
+    call.gpu().has_cooperative_matrix().then_some(Tiles::Cooperative { native })
+}
+
+fn in_tiles(plan: &Plan, way: &Tiles) -> Result<Form> {
+    let (params, groups) = tiles(plan, way.side())?;
+    let mut form = way.form(plan.n, params, groups);
+    form.constants.push_str(BATCHED);
+    Ok(form)
 }
 
 /// The parameters of a kernel whose workgroups compute square tiles, and their number.
@@ -114,7 +143,34 @@ fn tiles(plan: &Plan, tile: usize) -> Result<(Vec<u32>, u32)> {
     Ok((params, groups))
 }
 
+/// The functions that a product with a vector asks: where the sides of a product and its output
+/// begin, and whether it is computed at all.
+pub(super) struct Vectors<'a> {
+    pub(super) matrix: &'a str,
+    pub(super) vector: &'a str,
+    pub(super) output: &'a str,
+    pub(super) running: &'a str,
+    pub(super) finished: &'a str,
+}
+
 fn gemv(plan: &Plan) -> Result<Form> {
+    let by_column = plan.rows == 1;
+    let (matrix_at, vector_at) = if by_column { ("y", "x") } else { ("x", "y") };
+    let place = if by_column { "0u, i" } else { "i, 0u" };
+    vectors(
+        plan,
+        &Vectors {
+            matrix: &format!("batch_offsets(batch).{matrix_at}"),
+            vector: &format!("batch_offsets(batch).{vector_at}"),
+            output: "batch * p.outputs",
+            running: "true",
+            finished: &format!("finish(batch_offsets(batch).z, {place}, sum)"),
+        },
+    )
+}
+
+/// A product with a vector, for a plan whose batch `at` knows.
+pub(super) fn vectors(plan: &Plan, at: &Vectors<'_>) -> Result<Form> {
     // One side is the matrix, with an output for each of its lines; the other is the vector.
     let by_column = plan.rows == 1;
     let (outputs, line, along, vector) = match by_column {
@@ -142,19 +198,20 @@ fn gemv(plan: &Plan) -> Result<Form> {
         word(vector_offset)?,
     ];
     let (matrix, vector) = if by_column { ("b", "a") } else { ("a", "b") };
-    let (matrix_at, vector_at) = if by_column { ("y", "x") } else { ("x", "y") };
-    let place = if by_column { "0u, i" } else { "i, 0u" };
-    let constants = format!(
+    let mut constants = format!(
         "const LANES = {lanes}u;\nconst ACROSS = {across};\n\
          fn matrix(i: u32) -> f32 {{ return {matrix}(i); }}\n\
-         fn vector(i: u32) -> f32 {{ return {vector}(i); }}\n\
-         fn matrix_start(batch: u32) -> u32 \
-         {{ return p.matrix_offset + batch_offsets(batch).{matrix_at}; }}\n\
-         fn vector_start(batch: u32) -> u32 \
-         {{ return p.vector_offset + batch_offsets(batch).{vector_at}; }}\n\
-         fn finished(batch: u32, i: u32, sum: f32) -> f32 \
-         {{ return finish(batch_offsets(batch).z, {place}, sum); }}\n"
+         fn vector(i: u32) -> f32 {{ return {vector}(i); }}\n"
     );
+    for (function, result, value) in [
+        ("matrix_start(batch: u32)", "u32", format!("p.matrix_offset + {}", at.matrix)),
+        ("vector_start(batch: u32)", "u32", format!("p.vector_offset + {}", at.vector)),
+        ("out_start(batch: u32)", "u32", at.output.to_string()),
+        ("running()", "bool", at.running.to_string()),
+        ("finished(batch: u32, i: u32, sum: f32)", "f32", at.finished.to_string()),
+    ] {
+        let _ = writeln!(constants, "fn {function} -> {result} {{ return {value}; }}");
+    }
     let variant = format!("gemv/{}/{lanes}", if by_column { "row" } else { "column" });
     let even = outputs.is_multiple_of(2);
     let (body, extensions, native) = (GEMV, "", false);
@@ -193,21 +250,7 @@ fn launch(call: &mut GpuCall<'_>, plan: &Plan, add: Option<Addmm>, form: Form) -
 /// The kernel's text with accessors for the dtype and the axes of the batch, and
 /// `finish(start, row, column, sum)`, which makes an element of a sum.
 fn source(dtype: DType, rank: usize, added: bool, form: &Form) -> String {
-    let mut text = form.extensions.to_string();
-    if packed::per_word(dtype) > 1 {
-        text.push_str(packed::PACKING);
-    }
-    for (binding, name) in ["a", "b"].into_iter().enumerate() {
-        text.push_str(&match form.native {
-            true => format!(
-                "@group(0) @binding({binding}) var<storage, read> {name}_data: array<f16>;\n\
-                 fn {name}(i: u32) -> f16 {{ return {name}_data[i]; }}\n"
-            ),
-            false => packed::reader(name, binding, dtype),
-        });
-    }
-    text.push_str(&pair_writer("out", 2, dtype, form.even));
-    let (mut fields, mut steps) = (String::new(), String::new());
+    let (mut text, mut fields, mut steps) = (String::new(), String::new(), String::new());
     if added {
         text.push_str(&packed::reader("c", 3, dtype));
         fields.push_str("c_row: u32, c_column: u32, c_offset: u32, alpha: f32, beta: f32, ");
@@ -234,17 +277,40 @@ fn source(dtype: DType, rank: usize, added: bool, form: &Form) -> String {
     let _ = write!(
         text,
         "fn batch_offsets(batch: u32) -> vec3<u32> {{\nvar rest = batch;\n\
-         var at = vec3<u32>(0u);\n{steps}return at;\n}}\n{}",
-        form.constants
+         var at = vec3<u32>(0u);\n{steps}return at;\n}}\n"
     );
-    text.push_str(&form.body.replace("// MORE", &fields));
-    text
+    form.text(dtype, &fields, &text)
+}
+
+impl Form {
+    /// The kernel's text with accessors for the dtype, more parameters, and the functions that it
+    /// needs.
+    pub(super) fn text(&self, dtype: DType, fields: &str, functions: &str) -> String {
+        let mut text = self.extensions.to_string();
+        if packed::per_word(dtype) > 1 {
+            text.push_str(packed::PACKING);
+        }
+        for (binding, name) in ["a", "b"].into_iter().enumerate() {
+            text.push_str(&match self.native {
+                true => format!(
+                    "@group(0) @binding({binding}) var<storage, read> {name}_data: array<f16>;\n\
+                     fn {name}(i: u32) -> f16 {{ return {name}_data[i]; }}\n"
+                ),
+                false => packed::reader(name, binding, dtype),
+            });
+        }
+        text.push_str(&pair_writer("out", 2, dtype, self.even));
+        text.push_str(functions);
+        text.push_str(&self.constants);
+        text.push_str(&self.body.replace("// MORE", fields));
+        text
+    }
 }
 
 /// The texts with cooperative matrices, which few devices run.
 #[cfg(test)]
 pub(super) fn cooperative_texts() -> Vec<String> {
-    let mut texts = Vec::new();
+    let mut texts = super::gather::cooperative_texts();
     for (dtype, native) in
         [(DType::F32, false), (DType::F16, true), (DType::F16, false), (DType::BF16, false)]
     {
@@ -253,7 +319,7 @@ pub(super) fn cooperative_texts() -> Vec<String> {
                 [crate::Array::ones(&[3, 64, 9], dtype), crate::Array::ones(&[9, columns], dtype)];
             let [Ok(a), Ok(b)] = &sides else { continue };
             let plan = Plan::new("matmul", a.meta(), b.meta(), None);
-            let form = plan.and_then(|plan| cooperative(&plan, native));
+            let form = plan.and_then(|plan| in_tiles(&plan, &Tiles::Cooperative { native }));
             texts.extend(form.map(|form| source(dtype, 1, added, &form)));
         }
     }
@@ -287,7 +353,7 @@ fn pair_writer(name: &str, binding: usize, dtype: DType, even: bool) -> String {
 }
 
 /// A size as a word of the parameters.
-fn word(value: usize) -> Result<u32> {
+pub(super) fn word(value: usize) -> Result<u32> {
     u32::try_from(value).map_err(|_| Error::SizeOverflow {
         op: "matmul",
         argument: "inputs".into(),
@@ -297,6 +363,6 @@ fn word(value: usize) -> Result<u32> {
 }
 
 /// A stride as a word: kernels add modulo 2³², so negative strides work.
-fn stride(value: isize) -> u32 {
+pub(super) fn stride(value: isize) -> u32 {
     value as u32
 }

@@ -3,12 +3,14 @@
 //! Any strides go into the kernels as they are: a transposed or broadcast argument is not copied.
 
 mod cpu;
+mod gather;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod plan;
 #[cfg(test)]
 mod tests;
 
+pub use self::gather::{GatherMm, GatherMmBackward, gather_mm};
 use self::plan::Plan;
 use crate::array::{Array, DType, Meta, broadcast_shapes, normalize_axis};
 use crate::cpu::CpuCall;
@@ -72,7 +74,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         addmm_case("nothing to sum", [&[2], &[3, 0], &[0, 2]], 0.5, 2.0),
         addmm_case("no rows", [&[2], &[0, 3], &[3, 2]], 0.5, 2.0),
     ];
-    vec![
+    let mut entries = vec![
         Entry { name: "matmul", cases: matmul_cases },
         Entry { name: "addmm", cases: addmm_cases },
         Entry {
@@ -102,7 +104,9 @@ pub(crate) fn entries() -> Vec<Entry> {
                 .tolerance(Tolerance::Contraction),
             ],
         },
-    ]
+    ];
+    entries.extend(gather::entries());
+    entries
 }
 
 /// The matrix product over the last two axes, with the axes before them broadcast. A vector on the
@@ -457,10 +461,15 @@ fn gradients(gradient: &Array, a: &Array, b: &Array) -> Result<[Array; 2]> {
 /// The product, in memory as `like` is: the gradient of a transposed weight is transposed as well, so
 /// that whoever puts the two together walks both in the same order.
 fn laid_out_as(like: &Array, a: &Array, b: &Array) -> Result<Array> {
-    match like.strides() {
-        [.., 1, last] if *last > 1 => swapped(&matmul(&swapped(b)?, &swapped(a)?)?),
-        _ => matmul(a, b),
+    if laid_out_as_transposed(like) {
+        return swapped(&matmul(&swapped(b)?, &swapped(a)?)?);
     }
+    matmul(a, b)
+}
+
+/// Whether neighbours in memory lie along the last axis but one.
+fn laid_out_as_transposed(x: &Array) -> bool {
+    matches!(x.strides(), [.., 1, last] if *last > 1)
 }
 
 fn scaled(x: &Array, by: f64) -> Result<Array> {

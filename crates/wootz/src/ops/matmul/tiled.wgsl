@@ -24,19 +24,16 @@ fn main(
 ) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
-    let batch = group / p.tiles;
-    let tile = group % p.tiles;
-    let top = (tile / p.across) * TILE;
-    let left = (tile % p.across) * TILE;
-    let starts = batch_offsets(batch);
-    let a_start = p.a_offset + starts.x;
-    let b_start = p.b_offset + starts.y;
+    let tile = place(group, TILE);
+    if (tile.top >= tile.m) { return; }
+    let top = tile.top;
+    let left = tile.left;
     let x = (thread % 16u) * PER;
     let y = (thread / 16u) * PER;
 
     var sums: array<Sums, PER>;
     for (var i = 0u; i < PER; i++) { sums[i] = Sums(0.0); }
-    for (var start = 0u; start < p.k; start += DEPTH) {
+    for (var start = 0u; start < tile.k; start += DEPTH) {
         for (var e = thread; e < TILE * DEPTH; e += 256u) {
             // Neighbouring threads read along the axis whose elements are neighbours.
             var row = e / DEPTH;
@@ -46,8 +43,8 @@ fn main(
                 depth = e / TILE;
             }
             var value = 0.0;
-            if (top + row < p.m && start + depth < p.k) {
-                value = a(a_start + (top + row) * p.a_row + (start + depth) * p.a_column);
+            if (top + row < tile.m && start + depth < tile.k) {
+                value = a(a_at(tile, top + row, start + depth));
             }
             a_tile[depth * PITCH + row] = value;
         }
@@ -59,8 +56,8 @@ fn main(
                 depth = e % DEPTH;
             }
             var value = 0.0;
-            if (left + column < p.n && start + depth < p.k) {
-                value = b(b_start + (start + depth) * p.b_row + (left + column) * p.b_column);
+            if (left + column < p.n && start + depth < tile.k) {
+                value = b(b_at(tile, start + depth, left + column));
             }
             b_tile[depth * PITCH + column] = value;
         }
@@ -77,15 +74,15 @@ fn main(
 
     for (var i = 0u; i < PER; i++) {
         let row = top + y + i;
-        if (row < p.m) {
-            let at = (batch * p.m + row) * p.n;
+        if (row < tile.m) {
+            let at = out_at(tile, row);
             for (var j = 0u; j < PER; j += 2u) {
                 let column = left + x + j;
                 if (column < p.n) {
                     let both = column + 1u < p.n;
-                    let value = finish(starts.z, row, column, sums[i][j]);
+                    let value = finish(tile.c, row, column, sums[i][j]);
                     var second = 0.0;
-                    if (both) { second = finish(starts.z, row, column + 1u, sums[i][j + 1u]); }
+                    if (both) { second = finish(tile.c, row, column + 1u, sums[i][j + 1u]); }
                     out_pair(at + column, value, second, both);
                 }
             }

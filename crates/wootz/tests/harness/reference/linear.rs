@@ -1,7 +1,7 @@
 //! Products of matrices and vectors.
 
 use wootz::op::Tolerance;
-use wootz::{addmm, inner, matmul, outer, tensordot};
+use wootz::{Array, DType, GatherMmBackward, addmm, gather_mm, inner, matmul, outer, tensordot};
 
 use super::Known;
 use super::tensor::{Tensor, broadcast};
@@ -72,6 +72,41 @@ pub(crate) fn cases() -> Vec<Known> {
                 })
             },
         ),
+        Known::new(
+            "gather_mm",
+            &[&[2, 3, 2, 5], &[4, 5, 7], &[9, 1], &[2]],
+            |x| gather_mm(&x[0], &x[1], Some(&x[2]), Some(&x[3]), false),
+            |x| {
+                Tensor::from_fn(&[9, 2, 2, 7], |i| {
+                    let left = x[2].at(&[i[0], 0]) as usize;
+                    let right = x[3].at(&[i[1]]) as usize;
+                    let term =
+                        |k| x[0].at(&[left / 3, left % 3, i[2], k]) * x[1].at(&[right, k, i[3]]);
+                    (0..5).map(term).sum()
+                })
+            },
+        )
+        .with(|case| case.fixed(2, DType::U32, 0.0..6.0).fixed(3, DType::U8, 0.0..4.0)),
+        Known::new(
+            "gather_mm_backward",
+            &[&[2, 3, 5], &[9, 3, 7], &[9], &[9]],
+            |x| {
+                let [left, right] = [x[2].contiguous()?, x[3].contiguous()?];
+                let op = GatherMmBackward::new(4, true);
+                Array::apply(op, &[&x[0], &x[1], &left, &right])
+            },
+            |x| {
+                Tensor::from_fn(&[4, 7, 5], |i| {
+                    let of = (0..9).filter(|&j| x[3].at(&[j]) as usize == i[0]);
+                    let terms = of.flat_map(|j| (0..3).map(move |row| (j, row)));
+                    let term = |(j, row)| {
+                        x[0].at(&[x[2].at(&[j]) as usize, row, i[2]]) * x[1].at(&[j, row, i[1]])
+                    };
+                    terms.map(term).sum()
+                })
+            },
+        )
+        .with(|case| case.fixed(2, DType::I32, 0.0..2.0).fixed(3, DType::I32, 0.0..4.0)),
     ];
     cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Contraction))).collect()
 }

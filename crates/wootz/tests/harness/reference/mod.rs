@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod experts;
 mod indexing;
 mod linear;
 mod movement;
@@ -94,6 +95,7 @@ impl Known {
 pub(crate) fn cases() -> Vec<Known> {
     let families = [
         attention::cases(),
+        experts::cases(),
         movement::cases(),
         reduce::cases(),
         linear::cases(),

@@ -1,0 +1,84 @@
+//! The router: ties on both devices, groups as mlx-lm has them, and errors.
+
+use super::{ExpertGroups, Router, Scores, Ties, router};
+use crate::array::{Array, DType};
+use crate::device::{Device, with_device};
+use crate::error::Result;
+
+#[test]
+fn of_equal_experts_the_first_are_chosen_on_every_device() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(Device::gpu().ok());
+    for device in devices {
+        with_device(&device, || {
+            let equal = Array::ones(&[2, 300], DType::F32)?;
+            let chosen =
+                |ties| router(&equal, &Router { ties, ..Router::new(3) })?.indices.to_vec::<u32>();
+            assert_eq!(chosen(Ties::LowerFirst)?, [0, 1, 2, 0, 1, 2]);
+            assert_eq!(chosen(Ties::HigherFirst)?, [297, 298, 299, 297, 298, 299]);
+            // Zeros of either sign are equal.
+            let logits = Array::new([[-0.0f32, 1.0, 0.0, -0.0]])?;
+            let best = router(&logits, &Router { scores: Scores::Sigmoid, ..Router::new(3) })?;
+            assert_eq!(best.indices.to_vec::<u32>()?, [1, 0, 2]);
+            // Groups of equal scores, too.
+            let groups = Some(ExpertGroups { count: 100, keep: 2, best: 1 });
+            let best = router(&equal, &Router { groups, ..Router::new(4) })?;
+            assert_eq!(best.indices.to_vec::<u32>()?[..4], [0, 1, 2, 3]);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn groups_and_a_bias_choose_as_deepseek_does() -> Result<()> {
+    let logits = Array::new([
+        [0.5f32, -1.0, 2.0, 0.25, 1.5, 1.5, -0.5, 3.0],
+        [1.0, 1.0, 1.0, 1.0, -2.0, 0.0, 0.75, 0.5],
+    ])?;
+    let bias = Array::new([0.0f32, 0.3, -0.2, 0.1, 0.0, 0.05, 0.6, -0.9])?;
+    let routes = router(
+        &logits,
+        &Router {
+            scores: Scores::Sigmoid,
+            renormalise: true,
+            groups: Some(ExpertGroups { count: 4, keep: 2, best: 2 }),
+            bias: Some(&bias),
+            scale: 2.5,
+            ..Router::new(3)
+        },
+    )?;
+    assert_eq!(routes.indices.to_vec::<u32>()?, [5, 4, 2, 1, 3, 0]);
+    let expected = [0.8123927, 0.8123927, 0.8752146, 0.8333334, 0.8333334, 0.8333334];
+    for (got, want) in routes.weights.to_vec::<f32>()?.into_iter().zip(expected) {
+        assert!((got - want).abs() < 1e-6, "{got} and {want}");
+    }
+    Ok(())
+}
+
+#[test]
+fn options_that_do_not_fit_are_errors_with_the_numbers() -> Result<()> {
+    let logits = Array::ones(&[2, 6], DType::F32)?;
+    let bias = Array::ones(&[5], DType::F32)?;
+    let groups = |count, keep, best| Router {
+        groups: Some(ExpertGroups { count, keep, best }),
+        ..Router::new(4)
+    };
+    for (options, expected) in [
+        (Router::new(7), "k: expected 1 to 6, the number of experts, got 7"),
+        (Router::new(0), "k: expected 1 to 6, the number of experts, got 0"),
+        (groups(4, 1, 1), "groups.count: expected a divisor of 6, the number of experts, got 4"),
+        (groups(3, 1, 1), "groups.keep: expected 2 to 3, got 1"),
+        (groups(3, 4, 1), "groups.keep: expected 2 to 3, got 4"),
+        (groups(3, 2, 3), "groups.best: expected 1 to 2, got 3"),
+        (Router { bias: Some(&bias), ..Router::new(2) }, "[6]"),
+    ] {
+        let error = router(&logits, &options).map(|_| ()).unwrap_err().to_string();
+        let words: Vec<&str> = expected.split(": expected ").collect();
+        assert!(
+            words.iter().all(|word| error.contains(word.split(", got").next().unwrap())),
+            "{error}"
+        );
+    }
+    Ok(())
+}

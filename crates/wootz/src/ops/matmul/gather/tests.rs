@@ -1,0 +1,118 @@
+//! Chosen products: dtypes, defaults and errors; values as MLX gives them.
+
+use crate::array::{Array, DType};
+use crate::device::{Device, with_device};
+use crate::error::{Error, Result};
+use crate::ops::gather_mm;
+
+fn numbers(shape: &[usize], dtype: DType) -> Result<Array> {
+    let size: usize = shape.iter().product();
+    let values: Vec<f32> = (0..size).map(|i| (i * 7 % 11) as f32 - 4.0).collect();
+    Array::from_slice(&values, shape)?.astype(dtype)
+}
+
+#[test]
+fn indices_that_are_not_given_choose_in_order() -> Result<()> {
+    let (a, b) = (numbers(&[3, 1, 2], DType::F32)?, numbers(&[3, 2, 2], DType::F32)?);
+    let chosen = gather_mm(&a, &b, None, Some(&Array::new([2, 2, 0])?), false)?;
+    let same =
+        gather_mm(&a, &b, Some(&Array::new([0u8, 1, 2])?), Some(&Array::new([2, 2, 0])?), true)?;
+    assert_eq!(chosen.shape(), [3, 1, 2]);
+    assert_eq!(chosen.to_vec::<f32>()?, same.to_vec::<f32>()?);
+    let left = gather_mm(&a, &b, Some(&Array::new([[1u32], [0]])?), None, false)?;
+    assert_eq!(left.shape(), [2, 3, 1, 2]);
+    let plain = gather_mm(&a, &b, None, None, false)?;
+    assert_eq!(plain.to_vec::<f32>()?, a.matmul(&b)?.to_vec::<f32>()?);
+    Ok(())
+}
+
+#[test]
+fn vectors_are_rows_and_columns() -> Result<()> {
+    let (row, b) = (Array::new([1.0f32, 2.0])?, numbers(&[3, 2, 4], DType::F32)?);
+    let y = gather_mm(&row, &b, None, Some(&Array::new([1, 1])?), false);
+    // MLX has one left matrix then, with an index of no axes.
+    assert_eq!(y?.shape(), [2, 4]);
+    let column = gather_mm(&b, &numbers(&[4], DType::F32)?, Some(&Array::new([2])?), None, false)?;
+    assert_eq!(column.shape(), [1, 2]);
+    Ok(())
+}
+
+#[test]
+fn the_result_has_the_common_dtype() -> Result<()> {
+    for (left, right, both) in [
+        (DType::F16, DType::F16, DType::F16),
+        (DType::F16, DType::BF16, DType::F32),
+        (DType::BF16, DType::I32, DType::BF16),
+    ] {
+        let (a, b) = (numbers(&[2, 1, 2], left)?, numbers(&[2, 2, 2], right)?);
+        let y = gather_mm(&a, &b, None, Some(&Array::new([1, 0])?), false)?;
+        assert_eq!(y.dtype(), both);
+    }
+    let a = numbers(&[2, 1, 2], DType::I32)?;
+    assert!(matches!(gather_mm(&a, &a, None, None, false), Err(Error::Dtype { .. })));
+    Ok(())
+}
+
+#[test]
+fn indices_out_of_range_are_errors_with_the_numbers() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(Device::gpu().ok());
+    for device in devices {
+        with_device(&device, || {
+            let (a, b) = (numbers(&[5, 1, 2], DType::F32)?, numbers(&[3, 2, 2], DType::F32)?);
+            // Few products, and many.
+            for count in [4, 40] {
+                for (argument, bad, length) in
+                    [("rhs_indices", 3, 3), ("rhs_indices", -1, 3), ("lhs_indices", 9, 5)]
+                {
+                    let good = Array::from_slice(&vec![0; count], &[count])?;
+                    let mut wrong = vec![1; count];
+                    wrong[count - 2] = bad;
+                    let wrong = Array::from_slice(&wrong, &[count])?;
+                    let (lhs, rhs) =
+                        if argument == "lhs_indices" { (&wrong, &good) } else { (&good, &wrong) };
+                    let y = gather_mm(&a, &b, Some(lhs), Some(rhs), false)?;
+                    match y.to_vec::<f32>() {
+                        Err(Error::Index { op, argument: name, got, length: n }) => {
+                            assert_eq!((op, &name[..], got), ("gather_mm", argument, bad as i64));
+                            assert_eq!(n, length);
+                        }
+                        other => panic!("{device}: {argument} {bad}: {other:?}"),
+                    }
+                }
+            }
+            Ok::<(), Error>(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn shapes_and_dtypes_that_do_not_fit_are_errors() -> Result<()> {
+    let (a, b) = (numbers(&[2, 1, 3], DType::F32)?, numbers(&[2, 2, 2], DType::F32)?);
+    let index = Array::new([0])?;
+    let wrong = gather_mm(&a, &b, None, Some(&index), false).map(|y| y.shape().to_vec());
+    assert!(wrong.unwrap_err().to_string().contains("3 rows, as [2, 1, 3] has columns"));
+    let index = Array::new([0.0f32])?;
+    let wrong = gather_mm(&b, &b, Some(&index), None, false).map(|y| y.shape().to_vec());
+    assert!(wrong.unwrap_err().to_string().contains("lhs_indices"));
+    let none = numbers(&[0, 2, 2], DType::F32)?;
+    let index = Array::new([0])?;
+    assert!(gather_mm(&b, &none, None, Some(&index), false).is_err());
+    Ok(())
+}
+
+#[test]
+fn many_rows_of_many_experts_are_as_one_by_one() -> Result<()> {
+    // Enough work that some experts are shared out over the team.
+    let (tokens, experts, inner, outer) = (90, 3, 256, 512);
+    let (a, b) =
+        (numbers(&[tokens, 1, inner], DType::F32)?, numbers(&[experts, inner, outer], DType::F32)?);
+    let which: Vec<u32> = (0..tokens as u32).map(|i| if i % 10 == 0 { i % 3 } else { 1 }).collect();
+    let which = Array::from_slice(&which, &[tokens])?;
+    let together = gather_mm(&a, &b, None, Some(&which), false)?.to_vec::<f32>()?;
+    let chosen = b.take(&which, Some(0))?;
+    // Whole numbers: sums are exact in any order.
+    assert_eq!(together, a.matmul(&chosen)?.to_vec::<f32>()?);
+    Ok(())
+}
