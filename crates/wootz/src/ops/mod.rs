@@ -10,6 +10,7 @@ mod movement;
 mod norms;
 mod random_bits;
 mod reduce;
+mod rope;
 mod scan;
 mod softmax;
 mod sort;
@@ -24,6 +25,7 @@ pub use movement::*;
 pub use norms::*;
 pub(crate) use random_bits::*;
 pub use reduce::*;
+pub use rope::*;
 pub use scan::*;
 pub use softmax::*;
 pub use sort::*;
@@ -41,6 +43,7 @@ pub fn registered() -> Vec<Entry> {
         norms::entries(),
         random_bits::entries(),
         reduce::entries(),
+        rope::entries(),
         scan::entries(),
         softmax::entries(),
         sort::entries(),
