@@ -8,9 +8,12 @@ mod cpu;
 mod gpu;
 mod scaling;
 #[cfg(test)]
+mod scaling_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use cases::entries;
+pub use scaling::{RopeAxes, RopeFrequencies, RopeScaling, RopeType};
 
 use crate::array::{Arg, Array, DType, Meta};
 use crate::cpu::CpuCall;
