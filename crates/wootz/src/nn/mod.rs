@@ -39,6 +39,7 @@ mod module;
 mod normalization;
 mod positional;
 mod recurrent;
+mod rotary;
 
 pub use activations::*;
 pub use attention::{AttentionDims, MultiHeadAttention, TransformerEncoderLayer};
@@ -51,6 +52,7 @@ pub use module::{CloneModule, Module};
 pub use normalization::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm};
 pub use positional::{ALiBi, RoPE, SinusoidalPositionalEncoding};
 pub use recurrent::{GRU, LSTM, RNN};
+pub use rotary::RotaryEmbedding;
 
 pub use crate::tree::value_and_grad_of as value_and_grad;
 

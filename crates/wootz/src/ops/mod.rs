@@ -12,6 +12,7 @@ mod movement;
 mod norms;
 mod random_bits;
 mod reduce;
+mod rope;
 mod scan;
 mod softmax;
 mod sort;
@@ -28,6 +29,7 @@ pub use movement::*;
 pub use norms::*;
 pub(crate) use random_bits::*;
 pub use reduce::*;
+pub use rope::*;
 pub use scan::*;
 pub use softmax::*;
 pub use sort::*;
@@ -47,6 +49,7 @@ pub fn registered() -> Vec<Entry> {
         norms::entries(),
         random_bits::entries(),
         reduce::entries(),
+        rope::entries(),
         scan::entries(),
         softmax::entries(),
         sort::entries(),

@@ -1,5 +1,6 @@
-//! Attention, one score after the other.
+//! Attention, one score after the other, and rotary encoding, one pair after the other.
 
+use wootz::fast::{RopeBase, rope};
 use wootz::op::Tolerance;
 use wootz::{AttentionOptions, DType, attention, attention_backward_d};
 
@@ -53,6 +54,8 @@ pub(crate) fn cases() -> Vec<Known> {
         known("additive mask", How { mask: true, additive: true, ..causal }, Some(&[4, 9, 1])),
         known("bool mask", How { mask: true, ..none }, Some(&[2, 1, 9, 11]))
             .with(|case| case.fixed(3, DType::Bool, 0.0..2.0)),
+        rotary(false),
+        rotary(true),
         Known::new(
             "attention_backward_d",
             &[&[1, 2, 3, 33], &[1, 2, 3, 33]],
@@ -103,4 +106,39 @@ fn attend(x: &[Tensor], how: How) -> Tensor {
         }
         if powers == 0.0 { 0.0 } else { sum / powers }
     })
+}
+
+/// Six of nine features turned, from position 3 on.
+fn rotary(traditional: bool) -> Known {
+    const DIMS: usize = 6;
+    let angle = |row: usize, pair: usize| {
+        (3 + row) as f64 * 0.5 * 100f64.powf(-2.0 * pair as f64 / DIMS as f64)
+    };
+    Known::new(
+        "rope",
+        &[&[2, 3, 4, 9]],
+        move |x| rope(&x[0], DIMS, traditional, RopeBase::Base(100.0), 0.5, 3),
+        move |x| {
+            Tensor::from_fn(&x[0].shape, |index| {
+                let (row, feature) = (index[2], index[3]);
+                let (pair, second) = match traditional {
+                    true => (feature / 2, feature % 2 == 1),
+                    false => (feature % (DIMS / 2), feature >= DIMS / 2),
+                };
+                let other = match (traditional, second) {
+                    _ if feature >= DIMS => return x[0].at(index),
+                    (true, false) => feature + 1,
+                    (true, true) => feature - 1,
+                    (false, false) => feature + DIMS / 2,
+                    (false, true) => feature - DIMS / 2,
+                };
+                let there = x[0].at(&[index[0], index[1], row, other]);
+                let sign = if second { 1.0 } else { -1.0 };
+                let (sine, cosine) = angle(row, pair).sin_cos();
+                x[0].at(index) * cosine + sign * there * sine
+            })
+        },
+    )
+    .label(if traditional { "traditional" } else { "split" })
+    .with(|case| case.tolerance(Tolerance::Reduction))
 }
