@@ -40,6 +40,20 @@ def rms_norm_backward(shape, dtype):
     return lambda: torch.autograd.grad(y, (x, w), dy, retain_graph=True)
 
 
+def layer_norm(shape, dtype):
+    x, w, b = (torch.randn(s, dtype=dtype) for s in (shape, shape[-1:], shape[-1:]))
+    return lambda: F.layer_norm(x, shape[-1:], w, b, 1e-5)
+
+
+def layer_norm_backward(shape, dtype):
+    x = torch.randn(shape, dtype=dtype, requires_grad=True)
+    w, b = (torch.randn(shape[-1:], dtype=dtype, requires_grad=True) for _ in range(2))
+    dy = torch.randn(shape, dtype=dtype)
+    with torch.enable_grad():
+        y = F.layer_norm(x, shape[-1:], w, b, 1e-5)
+    return lambda: torch.autograd.grad(y, (x, w, b), dy, retain_graph=True)
+
+
 def chain8(shape, dtype):
     """Eight adds, multiplies and maxima of one array."""
     def f(x):
@@ -85,28 +99,65 @@ def attention_decode(shape, dtype):
 
 
 def mlp_step(shape, dtype):
-    """A step of training with AdamW; of its implementations the one that is quickest."""
-    return quickest_step([MlpStep(shape, dtype, {"fused": True}), MlpStep(shape, dtype, {}),
-                          MlpStep(shape, dtype, {"foreach": True})])
+    return eager_step(lambda: mlp(shape, dtype))
 
 
 def mlp_step_compiled(shape, dtype):
-    """As `mlp_step`, with forward, backward and maybe the optimizer's step compiled."""
-    steps = [MlpStep(shape, dtype, {"fused": True}), MlpStep(shape, dtype, {})]
+    return compiled_step(lambda: mlp(shape, dtype))
+
+
+def gpt_step(shape, dtype):
+    return eager_step(lambda: gpt_block(shape, dtype))
+
+
+def eager_step(make):
+    """A step of training with AdamW; of its implementations the one that is quickest."""
+    return quickest_step([Step(*make(), {"fused": True}), Step(*make(), {}),
+                          Step(*make(), {"foreach": True})])
+
+
+def compiled_step(make):
+    """As `eager_step`, with forward, backward and maybe the optimizer's step compiled."""
+    steps = [Step(*make(), {"fused": True}), Step(*make(), {})]
     for step in steps:
         step.loss = torch.compile(step.loss)
     steps[1].step = torch.compile(steps[1].step, fullgraph=False)
     return quickest_step(steps)
 
 
-class MlpStep:
-    def __init__(self, shape, dtype, options):
-        layers, width, batch = shape
-        stack = [torch.nn.Linear(width, width, dtype=dtype) for _ in range(layers)]
-        for place in range(layers - 1, 0, -1):
-            stack.insert(place, torch.nn.ReLU())
-        self.model = torch.nn.Sequential(*stack)
-        self.x, self.y = torch.randn(batch, width, dtype=dtype), torch.randn(batch, width, dtype=dtype)
+def mlp(shape, dtype):
+    layers, width, batch = shape
+    stack = [torch.nn.Linear(width, width, dtype=dtype) for _ in range(layers)]
+    for place in range(layers - 1, 0, -1):
+        stack.insert(place, torch.nn.ReLU())
+    return torch.nn.Sequential(*stack), (batch, width), dtype
+
+
+def gpt_block(shape, dtype):
+    dims, heads, length, batch = shape
+    return GptBlock(dims, heads).to(dtype), (batch, length, dims), dtype
+
+
+class GptBlock(torch.nn.Module):
+    def __init__(self, dims, heads):
+        super().__init__()
+        self.heads = heads
+        self.attention_norm, self.mlp_norm = torch.nn.LayerNorm(dims), torch.nn.LayerNorm(dims)
+        self.qkv, self.out = torch.nn.Linear(dims, 3 * dims), torch.nn.Linear(dims, dims)
+        self.up, self.down = torch.nn.Linear(dims, 4 * dims), torch.nn.Linear(4 * dims, dims)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.attention_norm(x)).unflatten(-1, (3, self.heads, -1)).unbind(-3)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).flatten(-2))
+        return x + self.down(F.gelu(self.up(self.mlp_norm(x))))
+
+
+class Step:
+    def __init__(self, model, shape, dtype, options):
+        self.model = model
+        self.x, self.y = torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, **options)
         self.loss = lambda x, y: F.mse_loss(self.model(x), y)
         self.step = self.optimizer.step
@@ -147,9 +198,10 @@ def quickest_step(steps):
     return min(times, key=lambda time: time[0])[1]
 
 
-OPS = {f.__name__: f for f in (softmax, softmax_backward, rms_norm, rms_norm_backward, chain8,
-                               chain_exp_tanh, matmul, attention, attention_train,
-                               attention_decode, mlp_step, mlp_step_compiled)}
+OPS = {f.__name__: f for f in (softmax, softmax_backward, rms_norm, rms_norm_backward, layer_norm,
+                               layer_norm_backward, chain8, chain_exp_tanh, matmul, attention,
+                               attention_train, attention_decode, mlp_step, mlp_step_compiled,
+                               gpt_step)}
 
 
 def quickest(f, x):

@@ -2,10 +2,10 @@
 
 mod crates;
 mod limits;
-mod mlp;
 mod rows;
 mod table;
 mod torch;
+mod training;
 mod wootz_side;
 
 use std::path::PathBuf;

@@ -114,6 +114,19 @@ pub fn all() -> Vec<Row> {
         peers: &[Torch],
         goals,
     };
+    // Dims, heads, tokens and batch. Twelve products of a token's dims, and attention's triangles.
+    const BLOCK: &[usize] = &[512, 8, 256, 8];
+    let tokens = (BLOCK[2] * BLOCK[3]) as f64;
+    let block = |dtype, goals| Row {
+        name: "gpt_step",
+        sizes: BLOCK,
+        dtype,
+        work: Work::Flops(
+            tokens * 512.0 * (3.0 * 2.0 * 12.0 * 512.0 + 3.5 * 2.0 * BLOCK[2] as f64),
+        ),
+        peers: if dtype == "f32" { &[Torch] } else { &[] },
+        goals,
+    };
     const K1: &[usize] = &[1024, 1024, 1024];
     const K2: &[usize] = &[2048, 2048, 2048];
     vec![
@@ -121,6 +134,8 @@ pub fn all() -> Vec<Row> {
         pass("softmax_backward", 3.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
         pass("rms_norm", 2.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
         pass("rms_norm_backward", 3.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
+        pass("layer_norm", 2.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
+        pass("layer_norm_backward", 3.0, &[OfLimit(0.8), OfPeer(Torch, 1.0)]),
         pass("chain8", 2.0, &[OfLimit(0.9)]),
         pass("chain_exp_tanh", 2.0, &[OfPeer(Torch, 1.0)]),
         product(K1, "f32", &[Torch, Faer, Gemm, Candle], &[OfPeer(Torch, 1.0)]),
@@ -143,8 +158,11 @@ pub fn all() -> Vec<Row> {
         },
         calls("lazy_node", &[Nanoseconds(300.0)]),
         calls("replay_node", &[Nanoseconds(100.0)]),
+        calls("replay_kernel", &[]),
         calls("replay_fused_node", &[Nanoseconds(100.0)]),
         step("mlp_step", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
         step("mlp_step_compiled", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
+        block("f32", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
+        block("bf16", &[]),
     ]
 }

@@ -7,8 +7,8 @@ use anyhow::{Result, bail};
 use wootz::op::Op;
 use wootz::{Array, DType, Device, Encoder, Mask, Workspace, ops, random};
 
-use crate::mlp::MlpStep;
 use crate::rows::{Goal, Row};
+use crate::training::step;
 use crate::{Subject, THREADS};
 
 /// How wootz runs a row; nothing while it cannot.
@@ -41,6 +41,16 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
             let op = ops::RmsNormBackward::new(1e-5);
             let inputs = vec![square(1)?, data(2, &row.sizes[1..])?, square(3)?];
             explicit(op, inputs, &[row.sizes, &row.sizes[1..]])?
+        }
+        "layer_norm" => {
+            let op = ops::LayerNorm::new(1e-5, true, true);
+            let inputs = vec![square(1)?, data(2, &row.sizes[1..])?, data(3, &row.sizes[1..])?];
+            explicit(op, inputs, &[row.sizes])?
+        }
+        "layer_norm_backward" => {
+            let op = ops::LayerNormBackward::new(1e-5, true, true);
+            let inputs = vec![square(1)?, data(2, &row.sizes[1..])?, square(3)?];
+            explicit(op, inputs, &[row.sizes, &row.sizes[1..], &row.sizes[1..]])?
         }
         "chain8" => {
             let x = square(1)?;
@@ -87,30 +97,26 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
             let (q, k, v) = (data(1, &[1, row.sizes[1], 1, row.sizes[3]])?, square(2)?, square(3)?);
             lazy(move || ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::None, None))
         }
-        "mlp_step" | "mlp_step_compiled" => {
-            let mut step = MlpStep::new(row)?;
+        "mlp_step" | "mlp_step_compiled" | "gpt_step" | "gpt_step_compiled" => {
+            let mut step = step(row, dtype)?;
             Box::new(move |reps| best(reps, || step.run()))
         }
-        // Kernels that cannot be fused, because a view lies between them, and ones that can.
-        "replay_node" | "replay_fused_node" => {
-            let (count, fused) = (row.sizes[0], row.name == "replay_fused_node");
+        // Kernels that cannot be fused, because a view lies between them; in the first of these the
+        // views are nodes that count, too.
+        "replay_node" | "replay_kernel" => {
+            let kernels = row.sizes[0] / if row.name == "replay_node" { 2 } else { 1 };
             let chain = wootz::compile(move |x: &[Array]| {
                 let shapes: [&[usize]; 2] = [&[64], &[8, 8]];
                 let other = [x[1].reshape(shapes[0])?, x[1].clone()];
-                let mut y = x[0].clone();
-                for i in 0..count {
-                    if !fused {
-                        y = y.reshape(shapes[i % 2])?;
-                    }
-                    y = ops::add(&y, if fused { &x[1] } else { &other[i % 2] })?;
-                }
-                Ok(vec![y])
+                let add = |y: Array, i: usize| ops::add(y.reshape(shapes[i % 2])?, &other[i % 2]);
+                Ok(vec![(0..kernels).try_fold(x[0].clone(), add)?])
             });
-            let arguments = [data(1, &[8, 8])?, data(2, &[8, 8])?];
-            if !fused && chain.plan(&arguments)?.kernels != count {
-                bail!("{} kernels instead of {count}", chain.plan(&arguments)?.kernels);
-            }
-            Box::new(move |reps| best(50 * reps, || chain.call(&arguments).map(drop)))
+            replays(chain, Some(kernels), &data)?
+        }
+        "replay_fused_node" => {
+            let count = row.sizes[0];
+            let add = |x: &[Array]| (0..count).try_fold(x[0].clone(), |y, _| ops::add(y, &x[1]));
+            replays(wootz::compile(move |x: &[Array]| Ok(vec![add(x)?])), None, &data)?
         }
         // Nodes of two inputs; what they hold is let go outside the time taken.
         "lazy_node" => {
@@ -141,11 +147,25 @@ pub fn peak_bytes(row: &Row) -> Result<Option<f64>> {
     }
     let cpu = Device::cpu();
     let before = cpu.memory().active;
-    let mut step = MlpStep::new(row)?;
+    let mut step = step(row, if row.dtype == "bf16" { DType::BF16 } else { DType::F32 })?;
     (0..3).try_for_each(|_| step.run())?;
     cpu.reset_peak_memory();
     step.run()?;
     Ok(Some((cpu.memory().peak - before) as f64))
+}
+
+/// Replays of a function of two small arrays, which must be so many kernels if that is told.
+fn replays<F: Fn(&[Array]) -> wootz::Result<Vec<Array>> + 'static>(
+    function: wootz::Compiled<F>,
+    kernels: Option<usize>,
+    data: &dyn Fn(u64, &[usize]) -> Result<Array>,
+) -> Result<Subject> {
+    let arguments = [data(1, &[8, 8])?, data(2, &[8, 8])?];
+    let planned = function.plan(&arguments)?.kernels;
+    if kernels.is_some_and(|kernels| kernels != planned) {
+        bail!("{planned} kernels instead of {kernels:?}");
+    }
+    Ok(Box::new(move |reps| best(50 * reps, || function.call(&arguments).map(drop))))
 }
 
 /// An operation into memory that is there already.
