@@ -1,6 +1,5 @@
-//! The Walsh–Hadamard transform of the last axis. The operation transforms a power of two that fits
-//! a workgroup's memory; longer axes, and those with a factor of 12, 20 or 28, are products of
-//! several transforms.
+//! The Walsh–Hadamard transform of the last axis. The operation transforms an axis that fits a
+//! workgroup's memory; longer ones are transformed in two passes, along and across.
 
 mod cpu;
 #[cfg(test)]
@@ -14,7 +13,6 @@ use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 use crate::op::{
     Batch, Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_float, expect_inputs,
 };
-use crate::ops::*;
 
 /// The longest axis that one operation transforms: 16 KiB, which every GPU has in a workgroup.
 const LONGEST: usize = 4096;
@@ -52,28 +50,17 @@ pub fn hadamard_transform(x: &Array, scale: impl Into<Option<f64>>) -> Result<Ar
     }
     let dtype = x.dtype().to_float();
     let length = x.shape().last().copied().unwrap_or(1);
-    let Some((odd, power)) = factors(length) else {
+    if factors(length).is_none() {
         let expected = "a last axis of m·2^k elements with m 1, 12, 20 or 28";
         return Err(Error::shape(OP, "x", expected, x.shape()));
-    };
+    }
     let scale = scale.into().unwrap_or(1.0 / (length as f64).sqrt());
-    let one_pass = odd == 1 && power <= LONGEST;
-    if one_pass {
+    if length <= LONGEST {
         return rows(&x.astype(dtype)?, scale);
     }
-    // What goes through memory between the transforms is not rounded.
+    // What goes through memory between the passes is not rounded.
     let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
-    let (inner, outer) = (power.min(LONGEST), power / power.min(LONGEST));
-    let parts = [odd as i64, outer as i64, inner as i64];
-    let mut y = rows(&x.astype(wide)?.unflatten(-1, &parts)?, scale)?;
-    if outer > 1 {
-        y = rows(&y.swapaxes(-1, -2)?, 1.0)?.swapaxes(-1, -2)?;
-    }
-    y = y.flatten(-2, -1)?;
-    if odd > 1 {
-        y = matmul(&signs(odd, &y)?, &y)?;
-    }
-    y.flatten(-2, -1)?.astype(dtype)
+    along_and_across(&x.astype(wide)?, scale)?.astype(dtype)
 }
 
 impl Array {
@@ -96,9 +83,22 @@ fn factors(length: usize) -> Option<(usize, usize)> {
     length.is_multiple_of(odd).then(|| (odd, length / odd))
 }
 
+/// The transform of any length: that of parts of the last axis, and then of equal places in them.
+fn along_and_across(x: &Array, scale: f64) -> Result<Array> {
+    let length = x.shape().last().copied().unwrap_or(1);
+    if length <= LONGEST {
+        return rows(x, scale);
+    }
+    let part = (1 << length.trailing_zeros()).min(LONGEST);
+    let parts = [(length / part) as i64, part as i64];
+    let along = rows(&x.unflatten(-1, &parts)?, scale)?;
+    let across = along_and_across(&along.swapaxes(-1, -2)?, 1.0)?;
+    across.swapaxes(-1, -2)?.flatten(-2, -1)
+}
+
 /// The operation over the last axis.
 fn rows(x: &Array, scale: f64) -> Result<Array> {
-    Array::apply(Hadamard { scale: scale as f32 }, &[&x.contiguous()?])
+    Array::apply(Hadamard::new(scale as f32), &[&x.contiguous()?])
 }
 
 /// Rows of the matrices of order 12, 20 and 28 that MLX uses: a set bit is a minus.
@@ -114,25 +114,36 @@ const SIGNS_28: [u32; 28] = [
     233957907, 199480486, 132622668,
 ];
 
-/// The matrix of one of these orders, beside `like`.
-fn signs(order: usize, like: &Array) -> Result<Array> {
+/// The rows of the matrix of an order, or of its transpose.
+fn signs(order: usize, transposed: bool) -> Vec<u32> {
     let rows: &[u32] = match order {
         12 => &SIGNS_12,
         20 => &SIGNS_20,
-        _ => &SIGNS_28,
+        28 => &SIGNS_28,
+        _ => &[0],
     };
-    let sign = |row: u32, column: usize| if row >> column & 1 == 1 { -1.0f32 } else { 1.0 };
-    let numbers: Vec<f32> =
-        rows.iter().flat_map(|&row| (0..order).map(move |column| sign(row, column))).collect();
-    let matrix = crate::fast::moved_on_demand(&numbers, like.device())?;
-    matrix.reshape(&[order, order])?.astype(like.dtype())
+    if !transposed {
+        return rows.to_vec();
+    }
+    let column = |column: usize| {
+        rows.iter().enumerate().map(|(row, signs)| (signs >> column & 1) << row).sum()
+    };
+    (0..rows.len()).map(column).collect()
 }
 
-/// The transform of the last axis of a row-major array: a power of two, at most 4,096.
+/// The transform of the last axis of a row-major array, of at most 4,096 elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Hadamard {
-    /// What results are multiplied with.
-    pub scale: f32,
+    scale: f32,
+    /// The matrices of order 20 and 28 are not symmetric.
+    transposed: bool,
+}
+
+impl Hadamard {
+    /// The transform, times `scale`.
+    pub fn new(scale: f32) -> Hadamard {
+        Hadamard { scale, transposed: false }
+    }
 }
 
 impl Op for Hadamard {
@@ -150,8 +161,8 @@ impl Op for Hadamard {
         expect_contiguous(self, inputs, 0)?;
         let shape = inputs[0].shape();
         let length = shape.last().copied().unwrap_or(1);
-        if !length.is_power_of_two() || length > LONGEST {
-            let expected = format!("a last axis of a power of two up to {LONGEST}");
+        if factors(length).is_none() || length > LONGEST {
+            let expected = format!("a last axis of m·2^k up to {LONGEST}, with m 1, 12, 20 or 28");
             return Err(Error::shape(self.name(), "x", expected, shape));
         }
         Ok(Metas::from_elem(Meta::new(self.name(), shape, inputs[0].dtype)?, 1))
@@ -162,7 +173,7 @@ impl Op for Hadamard {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::transform(call, self.scale)
+        cpu::transform(call, self)
     }
 
     #[cfg(feature = "gpu")]
@@ -170,14 +181,19 @@ impl Op for Hadamard {
         let meta = call.output_meta(0);
         let (dtype, size) = (meta.dtype, meta.size());
         let length = meta.shape().last().copied().unwrap_or(1);
+        let Some((order, power)) = factors(length) else { return Ok(()) };
         // A group transforms the elements of one row, or of as many rows as keep it busy.
-        let span = length.max(SHORTEST_SPAN);
+        let span = length * (SHORTEST_SPAN / length).max(1);
         let aliased = call.aliased(0);
         let offset = call.meta(0).layout.offset as u32;
-        let params = [size as u32, length as u32, span as u32, offset, self.scale.to_bits()];
+        let params = [size as u32, power as u32, span as u32, offset, self.scale.to_bits()];
         let bindings = [Bind::Input(0), Bind::Output(0)];
         call.launch(&Kernel {
-            variant: format!("rows.{dtype}{}", if aliased { '=' } else { '-' }),
+            variant: format!(
+                "rows.{order}{}.{dtype}{}",
+                if self.transposed { "t" } else { "" },
+                if aliased { '=' } else { '-' }
+            ),
             source: &|| {
                 let out = usize::from(!aliased);
                 let reader = match aliased {
@@ -185,7 +201,15 @@ impl Op for Hadamard {
                     false => packed::reader("x", 0, dtype),
                 };
                 let writer = packed::writer("out", out, dtype);
-                [packed::PACKING, &writer, &reader, include_str!("rows.wgsl")].concat()
+                let rows = signs(order, self.transposed)
+                    .iter()
+                    .map(|row| format!("{row}u"))
+                    .collect::<Vec<_>>();
+                let matrix = format!(
+                    "const ORDER = {order}u;\nconst SIGNS = array<u32, ORDER>({});\n",
+                    rows.join(", ")
+                );
+                [packed::PACKING, &writer, &reader, &matrix, include_str!("rows.wgsl")].concat()
             },
             bindings: &bindings[usize::from(aliased)..],
             params: &params,

@@ -1,6 +1,6 @@
 // One workgroup per span of whole rows, which lie in its memory while they are added and subtracted.
 
-struct Params { size: u32, length: u32, span: u32, x_offset: u32, scale: f32 }
+struct Params { size: u32, power: u32, span: u32, x_offset: u32, scale: f32 }
 var<immediate> p: Params;
 
 const WIDTH = 256u;
@@ -16,7 +16,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
     for (var i = lid; i < count; i += WIDTH) {
         values[i] = x(p.x_offset + start + i);
     }
-    for (var half = 1u; half < p.length; half = half * 2u) {
+    for (var half = 1u; half < p.power; half = half * 2u) {
         workgroupBarrier();
         for (var pair = lid; pair < count / 2u; pair += WIDTH) {
             let first = (pair / half) * 2u * half + pair % half;
@@ -27,6 +27,23 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
         }
     }
     workgroupBarrier();
+    if (ORDER > 1u) {
+        // Sums of equal places in a row's parts, with signs.
+        var signs = SIGNS;
+        for (var column = lid; column < count / ORDER; column += WIDTH) {
+            let first = (column / p.power) * p.power * ORDER + column % p.power;
+            var parts: array<f32, ORDER>;
+            for (var i = 0u; i < ORDER; i++) { parts[i] = values[first + i * p.power]; }
+            for (var row = 0u; row < ORDER; row++) {
+                var sum = 0.0;
+                for (var i = 0u; i < ORDER; i++) {
+                    sum += select(parts[i], -parts[i], ((signs[row] >> i) & 1u) == 1u);
+                }
+                values[first + row * p.power] = sum;
+            }
+        }
+        workgroupBarrier();
+    }
     for (var i = lid; i < count; i += WIDTH) {
         out_set(start + i, values[i] * p.scale);
     }

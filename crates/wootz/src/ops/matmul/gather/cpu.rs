@@ -98,6 +98,10 @@ impl<'a, T: Pod> Rows<'a, T> {
     ) -> Self {
         let [rows, columns] = [layout.shape[1], layout.shape[2]];
         let [each, row, column] = [layout.strides[0], layout.strides[1], layout.strides[2]];
+        if rows * columns == 0 {
+            // A view of nothing may begin behind its memory.
+            return Rows { data: Cow::Borrowed(&[]), offset: 0, row: columns as isize, column: 1 };
+        }
         let start = |matrix: usize| layout.offset.wrapping_add_signed(matrix as isize * each);
         if matrices.len() == 1
             && let Some(matrix) = matrices.next()
