@@ -67,6 +67,7 @@ const PARTS: &[(&[&str], &str)] = &[
         &["scaled_dot_product_attention", "attention_backward", "attention_backward_mask"],
         "keys that no query sees are not read, and rows that see none have no scores",
     ),
+    (&["cross_entropy", "cross_entropy_backward"], "rows that do not count are not read"),
     (&["addmm"], "what is added is not read if it is multiplied by zero"),
     (
         &["gather_mm", "gather_mm_backward"],
