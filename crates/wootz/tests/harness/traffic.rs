@@ -101,6 +101,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         32.0,
         "a lane goes through the keys and values of an element of its own",
     ),
+    (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
