@@ -92,6 +92,17 @@ def attention_train(shape, dtype):
     return f
 
 
+def cross_entropy_train(shape, dtype):
+    logits = torch.randn(shape, dtype=dtype, requires_grad=True)
+    labels, g = torch.randint(shape[1], (shape[0],)), torch.randn(shape[0], dtype=dtype)
+
+    def f():
+        with torch.enable_grad():
+            loss = F.cross_entropy(logits, labels, reduction="none")
+        return torch.autograd.grad(loss, logits, g)
+    return f
+
+
 def attention_decode(shape, dtype):
     q = torch.randn((*shape[:2], 1, shape[3]), dtype=dtype)
     k, v = torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
@@ -200,8 +211,8 @@ def quickest_step(steps):
 
 OPS = {f.__name__: f for f in (softmax, softmax_backward, rms_norm, rms_norm_backward, layer_norm,
                                layer_norm_backward, chain8, chain_exp_tanh, matmul, attention,
-                               attention_train, attention_decode, mlp_step, mlp_step_compiled,
-                               gpt_step)}
+                               attention_train, attention_decode, cross_entropy_train, mlp_step,
+                               mlp_step_compiled, gpt_step)}
 
 
 def quickest(f, x):

@@ -1,6 +1,7 @@
-"""Records attention and its gradients from PyTorch: python xtask/goldens/torch_record.py
+"""Records results and gradients from PyTorch: python xtask/goldens/torch_record.py
 
-Writes goldens/torch/attention.safetensors. Everything is computed in float64 from inputs that
+Writes goldens/torch/attention.safetensors and goldens/torch/rows.safetensors, which has cross
+entropy, divergences and layer norms. Everything is computed in float64 from inputs that
 float32 holds, and stored as float32.
 """
 import json
@@ -44,6 +45,45 @@ def record(name, arrays, heads, key_heads, queries, keys, dims, mask):
         arrays[f"{name}.{key}"] = value
 
 
+def doubles(*arrays):
+    return [x.double().requires_grad_(True) for x in arrays]
+
+
+def cross_entropy(name, arrays, rows, classes, smoothing, ignored):
+    generator = torch.Generator().manual_seed(sum(name.encode()))
+    logits, g = numbers(generator, rows, classes) * 5, numbers(generator, rows)
+    labels = torch.randint(classes, (rows,), generator=generator)
+    labels[:ignored] = -100
+    (x,) = doubles(logits)
+    loss = F.cross_entropy(x, labels, reduction="none", label_smoothing=smoothing)
+    (dx,) = torch.autograd.grad(loss, [x], g.double())
+    named = {"logits": logits, "labels": labels, "g": g, "loss": loss, "dlogits": dx}
+    arrays.update({f"{name}.{key}": value for key, value in named.items()})
+
+
+def divergence(name, arrays, rows, classes):
+    generator = torch.Generator().manual_seed(sum(name.encode()))
+    p, q, g = (numbers(generator, *shape) for shape in [(rows, classes)] * 2 + [(rows,)])
+    inputs = doubles(p, q)
+    logs = [F.log_softmax(x, -1) for x in inputs]
+    loss = F.kl_div(logs[1], logs[0], reduction="none", log_target=True).sum(-1)
+    dp, dq = torch.autograd.grad(loss, inputs, g.double())
+    named = {"p": p, "q": q, "g": g, "loss": loss, "dp": dp, "dq": dq}
+    arrays.update({f"{name}.{key}": value for key, value in named.items()})
+
+
+def layer_norm(name, arrays, rows, columns):
+    generator = torch.Generator().manual_seed(sum(name.encode()))
+    x, dy = numbers(generator, rows, columns) * 3 + 1, numbers(generator, rows, columns)
+    weight, bias = numbers(generator, columns), numbers(generator, columns)
+    inputs = doubles(x, weight, bias)
+    y = F.layer_norm(inputs[0], [columns], inputs[1], inputs[2], eps=1e-5)
+    dx, dweight, dbias = torch.autograd.grad(y, inputs, dy.double())
+    named = {"x": x, "weight": weight, "bias": bias, "dy": dy, "y": y}
+    named.update({"dx": dx, "dweight": dweight, "dbias": dbias})
+    arrays.update({f"{name}.{key}": value for key, value in named.items()})
+
+
 def write(path, arrays, about):
     header, data = {"__metadata__": about}, b""
     for name, array in sorted(arrays.items()):
@@ -66,6 +106,12 @@ def main():
     about = {"recorded_from": f"PyTorch {torch.__version__}", "scale": str(SCALE)}
     root = pathlib.Path(__file__).parents[2]
     write(root / "goldens/torch/attention.safetensors", arrays, about)
+    arrays = {}
+    cross_entropy("labels", arrays, 5, 37, 0.0, 0)
+    cross_entropy("smoothed", arrays, 6, 300, 0.1, 2)
+    divergence("divergence", arrays, 4, 50)
+    layer_norm("layer_norm", arrays, 7, 33)
+    write(root / "goldens/torch/rows.safetensors", arrays, {"recorded_from": about["recorded_from"]})
 
 
 main()

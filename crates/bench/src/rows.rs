@@ -156,6 +156,24 @@ pub fn all() -> Vec<Row> {
             peers: &[Torch],
             goals: &[OfPeer(Torch, 1.0)],
         },
+        // Logits are read forward and backward, and their gradient is written.
+        Row {
+            name: "cross_entropy_train",
+            sizes: &[4096, 32000],
+            dtype: "f32",
+            work: Work::Bytes(3.0 * 4096.0 * 32000.0 * 4.0),
+            peers: &[Torch],
+            goals: &[OfPeer(Torch, 1.0)],
+        },
+        // Queries or keys as a projection leaves them: batch, length, heads and dims.
+        Row {
+            name: "rope",
+            sizes: &[1, 4096, 32, 128],
+            dtype: "f32",
+            work: Work::Bytes(2.0 * 4096.0 * 32.0 * 128.0 * 4.0),
+            peers: &[],
+            goals: &[OfLimit(0.8)],
+        },
         calls("lazy_node", &[Nanoseconds(300.0)]),
         calls("replay_node", &[Nanoseconds(100.0)]),
         calls("replay_kernel", &[]),

@@ -97,6 +97,26 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
             let (q, k, v) = (data(1, &[1, row.sizes[1], 1, row.sizes[3]])?, square(2)?, square(3)?);
             lazy(move || ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::None, None))
         }
+        "cross_entropy_train" => {
+            let logits = [square(1)?];
+            let classes = row.sizes[1] as i32;
+            let labels: Vec<i32> = (0..row.sizes[0] as i32).map(|i| i * 7919 % classes).collect();
+            let labels = Array::from_slice(&labels, &row.sizes[..1])?;
+            let g = data(2, &row.sizes[..1])?;
+            Box::new(move |reps| {
+                best(reps, || {
+                    let loss = |x: &[Array]| Ok(vec![ops::cross_entropy(&x[0], &labels)?]);
+                    let (outputs, gradients) =
+                        wootz::vjp(loss, &logits, std::slice::from_ref(&g))?;
+                    wootz::eval(outputs.iter().chain(&gradients))
+                })
+            })
+        }
+        "rope" => {
+            let x = ops::swapaxes(&square(1)?, 1, 2)?;
+            let dims = row.sizes[3];
+            lazy(move || ops::rope(&x, dims, false, ops::RopeBase::Base(10000.0), 1.0, 0))
+        }
         "mlp_step" | "mlp_step_compiled" | "gpt_step" | "gpt_step_compiled" => {
             let mut step = step(row, dtype)?;
             Box::new(move |reps| best(reps, || step.run()))

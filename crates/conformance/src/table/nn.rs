@@ -10,6 +10,9 @@ use super::{many, one, rows};
 use crate::call::{Call, Outcome, Refusal, unsayable};
 
 rows! {
+    "fast.cross_entropy" => |c| {
+        one(fast::cross_entropy(&c.array("logits")?, &c.array("targets")?))
+    },
     "fast.layer_norm" => |c| {
         let (weight, bias) = (c.array_opt("weight")?, c.array_opt("bias")?);
         one(fast::layer_norm(&c.array("x")?, weight.as_ref(), bias.as_ref(), c.float("eps")? as f32))

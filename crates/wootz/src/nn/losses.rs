@@ -60,6 +60,12 @@ pub fn cross_entropy(
     if targets.shape() != expected {
         return Err(Error::shape(OP, "targets", format!("{expected:?}"), targets.shape()));
     }
+    let classes = !probabilities && targets.dtype().is_integer();
+    if classes && along + 1 == logits.rank() && logits.dtype().is_float() {
+        let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
+        let loss = astype(&cross_entropy_with(logits, targets, &options)?, logits.dtype())?;
+        return reduction.apply(weighted(OP, loss, weights)?);
+    }
     let logits = subtract(logits, stop_gradient(max(logits, axis, true)?)?)?;
     let score = match probabilities {
         true => sum(&multiply(&logits, targets)?, axis, false)?,

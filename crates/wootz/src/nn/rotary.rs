@@ -116,9 +116,9 @@ impl RotaryEmbedding {
         {
             let known = self.known.clone();
             let longer = RotaryEmbedding::of(self.dims, self.traditional, known, Some(end))?;
-            return longer.rope().from_offset(x, &longer.frequencies_for(x)?, offset);
+            return longer.rope().apply_from(x, &longer.frequencies_for(x)?, offset);
         }
-        self.rope().from_offset(x, &self.frequencies_for(x)?, offset)
+        self.rope().apply_from(x, &self.frequencies_for(x)?, offset)
     }
 
     /// The encoding of the given positions, of shape [axes, batch or 1, length], or [batch or 1,

@@ -3,6 +3,7 @@
 
 mod attention;
 mod composed;
+mod cross_entropy;
 pub(crate) mod elementwise;
 mod experts;
 mod hadamard;
@@ -19,6 +20,7 @@ mod sort;
 
 pub use attention::*;
 pub use composed::*;
+pub use cross_entropy::*;
 pub use elementwise::*;
 pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
 pub use experts::*;
@@ -40,6 +42,7 @@ use crate::op::Entry;
 pub fn registered() -> Vec<Entry> {
     let families = [
         attention::entries(),
+        cross_entropy::entries(),
         elementwise::entries(),
         experts::entries(),
         hadamard::entries(),

@@ -110,8 +110,9 @@ fn composed(subject: &Subject, hosts: &[Host], dtype: DType, log: &mut Log) {
             if outputs.len() == 1
                 && let Some(composed) = op.composed(&inputs)
             {
-                for composed in composed? {
-                    pairs.push((Host::read(output)?, Host::read(&composed)?));
+                // Of several results the first is what a case of one has.
+                if let Some(composed) = composed?.first() {
+                    pairs.push((Host::read(output)?, Host::read(composed)?));
                 }
             }
         }

@@ -67,6 +67,7 @@ const PARTS: &[(&[&str], &str)] = &[
         &["scaled_dot_product_attention", "attention_backward", "attention_backward_mask"],
         "keys that no query sees are not read, and rows that see none have no scores",
     ),
+    (&["cross_entropy", "cross_entropy_backward"], "rows that do not count are not read"),
     (&["addmm"], "what is added is not read if it is multiplied by zero"),
     (
         &["gather_mm", "gather_mm_backward"],
@@ -100,6 +101,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         32.0,
         "a lane goes through the keys and values of an element of its own",
     ),
+    (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),

@@ -75,7 +75,7 @@ pub(super) const WORKGROUP: usize = 64;
 
 /// Opens `main`, with the thread's number in `id`.
 #[cfg(feature = "gpu")]
-pub(super) const MAIN: &str = "@compute @workgroup_size(64)
+pub(in crate::ops) const MAIN: &str = "@compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,
     @builtin(local_invocation_index) lid: u32) {
     let id = (wid.x + wid.y * groups.x) * 64u + lid;
@@ -83,7 +83,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
 
 /// Workgroups for this many threads.
 #[cfg(feature = "gpu")]
-pub(super) fn threads_grid(threads: usize) -> [u32; 3] {
+pub(in crate::ops) fn threads_grid(threads: usize) -> [u32; 3] {
     grid(threads.div_ceil(WORKGROUP))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn copy_on_gpu(call: &mut GpuCall<'_>, input: usize, guarded: bool) -
 /// A `main` whose threads own whole words of `out` and fill them with `value`, an expression of
 /// the element number `i`. A guarded one writes nothing once an error was reported.
 #[cfg(feature = "gpu")]
-pub(super) fn each_word(size: usize, guarded: bool, value: &str) -> String {
+pub(in crate::ops) fn each_word(size: usize, guarded: bool, value: &str) -> String {
     let guard = if guarded { "if (failed()) { return; }" } else { "" };
     let per_word = (4 / size).max(1);
     let body = if per_word == 1 {
@@ -182,7 +182,7 @@ pub(super) fn writer(name: &str, binding: usize, size: usize) -> String {
 
 /// Declares an output that is written in whole words, or pairs of them.
 #[cfg(feature = "gpu")]
-pub(super) fn word_output(name: &str, binding: usize, size: usize) -> String {
+pub(in crate::ops) fn word_output(name: &str, binding: usize, size: usize) -> String {
     let word = if size == 8 { "vec2u" } else { "u32" };
     format!("@group(0) @binding({binding}) var<storage, read_write> {name}_data: array<{word}>;\n")
 }

@@ -28,6 +28,8 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
     let threads = groups * head_blocks * sizes.length * items;
     let x = &call.meta(0).layout;
     let given = (rope.positions.inputs() > 0).then(|| call.meta(2));
+    // Positions or offsets of a batch along an axis.
+    let position_row = if rope.positions == Positions::Given { sizes.length } else { 1 };
     // Strides may be negative: sums of words wrap.
     let words = |number: usize| number as u32;
     let params = [
@@ -46,10 +48,10 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
         x.strides[1] as u32,
         x.strides[2] as u32,
         words(call.meta(1).layout.offset),
-        words(sizes.axes),
+        words(call.meta(1).shape()[0]),
         words(given.map_or(0, |given| given.layout.offset)),
-        words(if groups == 1 { 0 } else { sizes.position_row() }),
-        words(sizes.position_batches * sizes.position_row()),
+        words(if groups == 1 { 0 } else { position_row }),
+        words(sizes.position_batches * position_row),
         rope.positions.start().to_bits(),
         (rope.scale as f32).to_bits(),
         (rope.amplitude as f32).to_bits(),

@@ -59,7 +59,13 @@ pub fn rope(
     rope.check(x.meta())?;
     let half = dims / 2;
     let frequencies = match base {
-        RopeBase::Base(base) => constant(&scaling::geometric(dims, base), &[1, half], x)?,
+        RopeBase::Base(base) if x.dtype() == DType::F64 => {
+            Array::from_slice_on(&scaling::geometric(dims, base), &[1, half], x.device())?
+        }
+        RopeBase::Base(base) => {
+            let frequencies = scaling::geometric_of_mlx(dims, base);
+            reshape(&moved_on_demand(&frequencies, x.device())?, &[1, half])?
+        }
         RopeBase::Freqs(freqs) if freqs.shape() == [half] => {
             reshape(&reciprocal(freqs.astype(wide(x.dtype()))?)?, &[1, half])?
         }
@@ -67,21 +73,12 @@ pub fn rope(
             return Err(Error::shape(NAME, "freqs", format!("[{half}]"), freqs.shape()));
         }
     };
-    rope.from_offset(x, &frequencies, offset.into())
+    rope.apply_from(x, &frequencies, offset.into())
 }
 
 /// The dtype that angles are found in.
 fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// Numbers of the host where and as the angles of `x` need them.
-fn constant(numbers: &[f64], shape: &[usize], x: &Array) -> Result<Array> {
-    if wide(x.dtype()) == DType::F64 {
-        return Array::from_slice_on(numbers, shape, x.device());
-    }
-    let single: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
-    reshape(&moved_on_demand(&single, x.device())?, shape)
 }
 
 /// Rotary encoding as an operation. Inputs are `x` of shape [batch, heads, length, features], of any
@@ -136,7 +133,7 @@ impl Rope {
     }
 
     /// The encoding of positions that count from `offset`.
-    pub(crate) fn from_offset(self, x: &Array, frequencies: &Array, offset: Arg) -> Result<Array> {
+    pub(crate) fn apply_from(self, x: &Array, frequencies: &Array, offset: Arg) -> Result<Array> {
         let batch = x.shape().first().copied().unwrap_or(1);
         match offset {
             Arg::Scalar(start) => Rope { positions: Positions::From(start.as_f64()), ..self }
@@ -202,11 +199,8 @@ struct Sizes {
     length: usize,
     features: usize,
     half: usize,
-    axes: usize,
     /// Rows of positions or offsets: one for all, or one for each batch.
     position_batches: usize,
-    /// Whether positions are given rather than counted.
-    given: bool,
 }
 
 impl Sizes {
@@ -219,9 +213,7 @@ impl Sizes {
             length: x[2],
             features: x[3],
             half: rope.dims / 2,
-            axes: inputs[1].shape()[0],
             position_batches: inputs.get(2).map_or(1, |meta| meta.shape()[given as usize]),
-            given,
         }
     }
 
@@ -231,12 +223,6 @@ impl Sizes {
             1 => (1, self.batch * self.heads),
             _ => (self.batch, self.heads),
         }
-    }
-
-    /// Positions or offsets of a batch along an axis.
-    #[cfg(feature = "gpu")]
-    fn position_row(&self) -> usize {
-        if self.given { self.length } else { 1 }
     }
 }
 

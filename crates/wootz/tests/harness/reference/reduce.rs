@@ -2,8 +2,9 @@
 
 use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
-    Axes, layer_norm, layer_norm_backward, rms_inv, rms_norm, rms_norm_backward,
-    rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
+    Axes, CrossEntropyOptions, DType, cross_entropy_with, kl_divergence, layer_norm,
+    layer_norm_backward, rms_inv, rms_norm, rms_norm_backward, rms_norm_backward_dw,
+    rms_norm_backward_dx, softmax, softmax_backward,
 };
 
 use super::tensor::Tensor;
@@ -75,8 +76,55 @@ pub(crate) fn cases() -> Vec<Known> {
     );
     cases.extend(rms_norms());
     cases.extend(layer_norms());
+    cases.extend(vocabulary());
     cases.extend(lines());
     cases
+}
+
+/// Losses over rows of 5 classes.
+fn vocabulary() -> Vec<Known> {
+    const SMOOTHING: f64 = 0.2;
+    fn log_chances(x: &Tensor, row: usize) -> Vec<f64> {
+        let line = x.line(&[row, 0], 1);
+        let total = line.iter().map(|x| x.exp()).sum::<f64>().ln();
+        line.iter().map(|x| x - total).collect()
+    }
+    let shape: &[usize] = &[4, 5];
+    vec![
+        Known::new(
+            "cross_entropy",
+            &[shape, &[4]],
+            |x| {
+                let options = CrossEntropyOptions {
+                    label_smoothing: SMOOTHING,
+                    ignore_index: Some(2),
+                    mask: None,
+                };
+                cross_entropy_with(&x[0], &x[1], &options)
+            },
+            |x| {
+                Tensor::from_fn(&[4], |i| {
+                    let (logs, label) = (log_chances(&x[0], i[0]), x[1].data[i[0]] as usize);
+                    let even = logs.iter().sum::<f64>() / 5.0;
+                    let loss = -(1.0 - SMOOTHING) * logs[label] - SMOOTHING * even;
+                    if label == 2 { 0.0 } else { loss }
+                })
+            },
+        )
+        .with(|c| c.fixed(1, DType::U32, 0.0..5.0).tolerance(Tolerance::Reduction)),
+        Known::new(
+            "kl_divergence",
+            &[shape, shape],
+            |x| kl_divergence(&x[0], &x[1]),
+            |x| {
+                Tensor::from_fn(&[4], |i| {
+                    let both = log_chances(&x[0], i[0]).into_iter().zip(log_chances(&x[1], i[0]));
+                    both.map(|(p, q)| p.exp() * (p - q)).sum()
+                })
+            },
+        )
+        .with(|c| c.tolerance(Tolerance::Reduction)),
+    ]
 }
 
 /// Rows of 5, with what `rms_norm` divides them by.
