@@ -4,7 +4,10 @@ use crate::array::{Array, DType};
 use crate::device::Device;
 use crate::error::Result;
 use crate::ops::to_device;
-pub use crate::ops::{Mask, RopeBase, layer_norm, rms_norm, rope, scaled_dot_product_attention};
+pub use crate::ops::{
+    Mask, RopeBase, gated_delta as gated_delta_update, layer_norm, rms_norm, rope,
+    scaled_dot_product_attention,
+};
 
 /// Numbers of the host that reach the device when they are needed there.
 pub(crate) fn moved_on_demand(numbers: &[f32], device: &Device) -> Result<Array> {

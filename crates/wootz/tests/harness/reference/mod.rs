@@ -7,6 +7,7 @@ mod indexing;
 mod linear;
 mod movement;
 mod reduce;
+mod state_space;
 mod tensor;
 
 pub(crate) use elementwise::elementwise;
@@ -100,6 +101,7 @@ pub(crate) fn cases() -> Vec<Known> {
         reduce::cases(),
         linear::cases(),
         indexing::cases(),
+        state_space::cases(),
     ];
     families.into_iter().flatten().collect()
 }
@@ -115,6 +117,10 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
     ),
     ("attention_backward_mask", "as attention_backward"),
     ("at", "composed of take, put and scatter, whose cases have references or goldens"),
+    (
+        "gated_delta_backward",
+        "gated_delta's gradients are made of it: finite differences are its reference",
+    ),
     ("divmod", "composed of floor_divide and remainder, which have references"),
     ("gather", "take and take_along_axis are its cases with references"),
     ("index", "composed of slice, take and gather"),
