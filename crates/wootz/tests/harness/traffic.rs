@@ -73,6 +73,7 @@ const PARTS: &[(&[&str], &str)] = &[
         &["gather_mm", "gather_mm_backward"],
         "reads the matrices that are asked for, and of what says where they are what it needs",
     ),
+    (&["causal_conv1d"], "a state is made of the last steps"),
     (&["gated_delta_backward"], "each kernel has parts of the scratch memory"),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],
@@ -106,6 +107,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
     (&["causal_conv1d"], 32.0, "the taps of a channel lie side by side, and so do channels"),
+    (&["recurrence"], 4.0, "short lines of several sequences lie apart"),
     (
         &["gated_delta", "gated_delta_backward"],
         32.0,
