@@ -1,7 +1,7 @@
 //! Linear attention by the gated delta rule.
 
 use super::linear::{filled, uniform};
-use super::{Linear, Module, RMSNorm, silu, softplus};
+use super::{Linear, Module, RMSNorm, softplus, swiglu};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use crate::ops::*;
@@ -150,7 +150,7 @@ impl GatedDeltaNet {
 
         let dtype = y.dtype();
         let wide = |x: &Array| astype(x, DType::promote(dtype, DType::F32));
-        let y = multiply(silu(&wide(&z)?)?, wide(&self.norm.forward(&y)?)?)?;
+        let y = swiglu(&wide(&z)?, &wide(&self.norm.forward(&y)?)?)?;
         let y = flat(astype(&y, dtype)?)?;
         Ok((self.out_proj.forward(&y)?, DeltaState { conv, delta }))
     }
