@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use wootz::nn::{Module, MoeDims, SparseMoe};
+use wootz::nn::{DeltaDims, GatedDeltaNet, Module, MoeDims, SparseMoe};
 use wootz::{
     Array, Device, Result, Router, Ties, io, to_device, tree_unflatten, value_and_grad_of,
     with_device,
@@ -79,5 +79,17 @@ fn sparse_experts_and_their_gradients_are_those_of_qwen3_next() {
         check(&recorded, "ties", &block, &device);
         check(&recorded, "all_equal", &block, &device);
         check(&recorded, "as_they_are", &as_they_are, &device);
+    }
+}
+
+#[test]
+fn the_gated_delta_layer_and_its_gradients_are_those_of_qwen3_next() {
+    let recorded = Recorded::load("gated_delta.safetensors");
+    let dims =
+        DeltaDims { dims: 16, key_heads: 2, value_heads: 4, key_dims: 8, value_dims: 6, taps: 4 };
+    let layer = GatedDeltaNet::new(dims).unwrap();
+    for device in devices() {
+        check(&recorded, "short", &layer, &device);
+        check(&recorded, "longer", &layer, &device);
     }
 }

@@ -5,7 +5,8 @@ use crate::device::Device;
 use crate::error::Result;
 use crate::ops::to_device;
 pub use crate::ops::{
-    Mask, RopeBase, cross_entropy, layer_norm, rms_norm, rope, scaled_dot_product_attention,
+    Mask, RopeBase, cross_entropy, gated_delta as gated_delta_update, layer_norm, rms_norm, rope,
+    scaled_dot_product_attention,
 };
 
 /// Numbers of the host that reach the device when they are needed there.

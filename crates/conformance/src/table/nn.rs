@@ -13,6 +13,21 @@ rows! {
     "fast.cross_entropy" => |c| {
         one(fast::cross_entropy(&c.array("logits")?, &c.array("targets")?))
     },
+    "fast.gated_delta_update" => |c| {
+        let (state, mask) = (c.array_opt("initial_state")?, c.array_opt("mask")?);
+        many(
+            fast::gated_delta_update(
+                &c.array("q")?,
+                &c.array("k")?,
+                &c.array("v")?,
+                &c.array("gamma")?,
+                &c.array("beta")?,
+                state.as_ref(),
+                mask.as_ref(),
+            )
+            .map(|(y, state)| [y, state]),
+        )
+    },
     "fast.layer_norm" => |c| {
         let (weight, bias) = (c.array_opt("weight")?, c.array_opt("bias")?);
         one(fast::layer_norm(&c.array("x")?, weight.as_ref(), bias.as_ref(), c.float("eps")? as f32))

@@ -1,7 +1,7 @@
 //! Sparse experts: layers with a weight for each expert, of which a token meets a few.
 
 use super::linear::{affine, uniform};
-use super::{Linear, Module, silu};
+use super::{Linear, Module, swiglu};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ops::*;
@@ -91,8 +91,8 @@ impl SwitchGLU {
     /// indices of `[…, k]`.
     pub fn forward(&self, x: &Array, experts: &Array) -> Result<Array> {
         let x = expand_dims(x, [-2, -3])?;
-        let gate = silu(&self.gate_proj.forward(&x, experts)?)?;
-        let hidden = multiply(gate, self.up_proj.forward(&x, experts)?)?;
+        let gate = self.gate_proj.forward(&x, experts)?;
+        let hidden = swiglu(&gate, &self.up_proj.forward(&x, experts)?)?;
         squeeze(&self.down_proj.forward(&hidden, experts)?, -2)
     }
 }
@@ -128,8 +128,8 @@ impl GatedMlp {
 
 impl Module for GatedMlp {
     fn forward(&self, x: &Array) -> Result<Array> {
-        let gate = silu(&self.gate_proj.forward(x)?)?;
-        self.down_proj.forward(&multiply(gate, self.up_proj.forward(x)?)?)
+        let gate = self.gate_proj.forward(x)?;
+        self.down_proj.forward(&swiglu(&gate, &self.up_proj.forward(x)?)?)
     }
 }
 

@@ -17,6 +17,7 @@ mod rope;
 mod scan;
 mod softmax;
 mod sort;
+mod state_space;
 
 pub use attention::*;
 pub use composed::*;
@@ -35,6 +36,7 @@ pub use rope::*;
 pub use scan::*;
 pub use softmax::*;
 pub use sort::*;
+pub use state_space::*;
 
 use crate::op::Entry;
 
@@ -56,6 +58,7 @@ pub fn registered() -> Vec<Entry> {
         scan::entries(),
         softmax::entries(),
         sort::entries(),
+        state_space::entries(),
         composed::entries(),
     ];
     families.into_iter().flatten().collect()

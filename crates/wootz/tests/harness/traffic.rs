@@ -55,6 +55,7 @@ const PARTS: &[(&[&str], &str)] = &[
             "median",
             "partition",
             "router",
+            "selective_scan",
             "split",
             "topk",
             "trace",
@@ -73,6 +74,8 @@ const PARTS: &[(&[&str], &str)] = &[
         &["gather_mm", "gather_mm_backward"],
         "reads the matrices that are asked for, and of what says where they are what it needs",
     ),
+    (&["causal_conv1d"], "a state is made of the last steps"),
+    (&["gated_delta_backward"], "each kernel has parts of the scratch memory"),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],
         "integers need not be read to know that they are finite",
@@ -105,6 +108,13 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
+    (&["causal_conv1d"], 32.0, "the taps of a channel lie side by side, and so do channels"),
+    (&["recurrence"], 4.0, "short lines of several sequences lie apart"),
+    (
+        &["gated_delta", "gated_delta_backward"],
+        32.0,
+        "few threads have a row, and what a step needs is the same for all",
+    ),
     (
         &[
             "all",

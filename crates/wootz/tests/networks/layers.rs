@@ -3,7 +3,7 @@
 use wootz::fast::Mask;
 use wootz::nn::losses::{Reduction, cross_entropy};
 use wootz::nn::*;
-use wootz::{Array, DType, Device, Result, Tree, grad_of, random, tree_map, with_device};
+use wootz::{Array, DType, Device, Result, Router, Tree, grad_of, random, tree_map, with_device};
 
 /// Checks the gradient of a layer's parameters and inputs along one random direction, in double
 /// precision on the CPU.
@@ -70,6 +70,12 @@ fn gradients_of_modules_are_right() {
     module("SinusoidalPositionalEncoding", SinusoidalPositionalEncoding::new(6), &[5]);
     module("RNN", RNN::new(4, 3, true), &[2, 5, 4]);
     module("GRU", GRU::new(4, 3, true), &[2, 5, 4]);
+    let experts = MoeDims { dims: 4, hidden: 3, experts: 5, shared: 3 };
+    let router = Router { renormalise: true, ..Router::new(2) };
+    module("SparseMoe", SparseMoe::new(experts, router), &[2, 3, 4]);
+    let heads =
+        DeltaDims { dims: 4, key_heads: 1, value_heads: 2, key_dims: 3, value_dims: 2, taps: 3 };
+    module("GatedDeltaNet", GatedDeltaNet::new(heads), &[2, 5, 4]);
     let model = || {
         Ok(Sequential::new()
             .then(Linear::new(4, 5, true)?)

@@ -15,7 +15,7 @@ use crate::ops::multiply;
 
 /// `s` with `s_t = b_t + a·s_u` along `axis`, where `u` is scanned before `t` and `a` is taken at
 /// `t`, or with `lag` at `u`.
-pub(super) fn recurrence(
+pub(in crate::ops) fn recurrence(
     a: &Array,
     b: &Array,
     axis: usize,

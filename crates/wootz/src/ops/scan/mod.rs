@@ -4,7 +4,7 @@ mod cases;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
-mod linear;
+pub(super) mod linear;
 #[cfg(test)]
 mod tests;
 

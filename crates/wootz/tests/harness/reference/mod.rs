@@ -7,6 +7,7 @@ mod indexing;
 mod linear;
 mod movement;
 mod reduce;
+mod state_space;
 mod tensor;
 
 pub(crate) use elementwise::elementwise;
@@ -100,6 +101,7 @@ pub(crate) fn cases() -> Vec<Known> {
         reduce::cases(),
         linear::cases(),
         indexing::cases(),
+        state_space::cases(),
     ];
     families.into_iter().flatten().collect()
 }
@@ -118,6 +120,10 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
     (
         "cross_entropy_backward",
         "cross entropy's gradients are made of it: finite differences are its reference",
+    ),
+    (
+        "gated_delta_backward",
+        "gated_delta's gradients are made of it: finite differences are its reference",
     ),
     ("divmod", "composed of floor_divide and remainder, which have references"),
     ("gather", "take and take_along_axis are its cases with references"),

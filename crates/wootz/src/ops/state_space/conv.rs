@@ -1,0 +1,487 @@
+//! Causal convolution of each channel by itself, with the last inputs as its state.
+
+use super::{Element, Wide, expect, for_dtype, widened};
+use crate::array::{Array, DType, Meta};
+use crate::cpu::simd::rows::{self, Float};
+use crate::cpu::simd::{Real, Vectorised};
+use crate::cpu::{CpuCall, threads};
+use crate::device::with_device;
+use crate::error::{Error, Result};
+#[cfg(feature = "gpu")]
+use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
+use crate::op::{
+    Batch, Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_float, expect_inputs,
+};
+use crate::ops::movement::slice_axis;
+use crate::ops::{
+    Slice, add, astype, concatenate, flatten, full, moveaxis, multiply, reshape, sigmoid, stack,
+    subtract, sum,
+};
+
+/// Cases.
+pub(super) fn entries() -> Vec<Entry> {
+    let case =
+        |label: &str, [batch, steps, channels, taps]: [usize; 4], stated: bool, biased: bool| {
+            let state: &[usize] = &[batch, taps - 1, channels];
+            let mut shapes: Vec<&[usize]> = Vec::new();
+            let (x, weight) = ([batch, steps, channels], [channels, taps]);
+            shapes.extend([&x[..], &weight]);
+            shapes.extend(stated.then_some(state));
+            let bias = [channels];
+            shapes.extend(biased.then_some(&bias[..]));
+            Case::new(label, &shapes, move |x| {
+                let (state, bias) = (stated.then(|| &x[2]), biased.then(|| &x[x.len() - 1]));
+                let (y, state) = causal_conv1d(&x[0], &x[1], bias, state, biased)?;
+                Ok(vec![y, state])
+            })
+            .tolerance(Tolerance::Contraction)
+        };
+    vec![Entry {
+        name: "causal_conv1d",
+        cases: vec![
+            case("from zeros", [2, 5, 7, 4], false, false),
+            case("from a state", [2, 5, 7, 4], true, false),
+            case("bias and silu", [1, 3, 6, 3], true, true)
+                .tolerance(Tolerance::Because(4.0, "a sum of products goes through silu")),
+            case("one step", [3, 1, 5, 4], true, false),
+            case("no state", [2, 4, 3, 1], false, false),
+            case("many", [1, 70, 33, 2], true, false),
+            case("no steps", [2, 0, 3, 3], true, false),
+        ],
+    }]
+}
+
+/// Each channel of `x`, `[batch, steps, channels]`, convolved with its own `weight` of `[channels,
+/// taps]` (or `[channels, taps, 1]`, as convolutions have it): a step sees itself and the `taps -
+/// 1` before it. Those before the first step are the `state`, `[batch, taps - 1, channels]`, or
+/// zeros. The second result is the state behind the last step. With `silu` the first goes through
+/// it.
+///
+/// ```
+/// use wootz::{Array, causal_conv1d};
+/// let x = Array::new([[[1.0f32], [2.0], [3.0]]])?;
+/// let weight = Array::new([[10.0f32, 1.0]])?;
+/// let (y, state) = causal_conv1d(&x, &weight, None, None, false)?;
+/// assert_eq!(y.to_vec::<f32>()?, [1.0, 12.0, 23.0]);
+/// let (next, _) = causal_conv1d(&Array::new([[[4.0f32]]])?, &weight, None, Some(&state), false)?;
+/// assert_eq!(next.item::<f32>()?, 34.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn causal_conv1d(
+    x: &Array,
+    weight: &Array,
+    bias: Option<&Array>,
+    state: Option<&Array>,
+    silu: bool,
+) -> Result<(Array, Array)> {
+    let weight = match *weight.shape() {
+        [channels, taps, 1] => reshape(weight, &[channels, taps])?,
+        _ => weight.clone(),
+    };
+    let given = [Some(x), Some(&weight), state, bias];
+    let dtypes = given.into_iter().flatten().map(Array::dtype);
+    let dtype = dtypes.reduce(DType::promote).unwrap_or(x.dtype());
+    let one = weight.shape().last() == Some(&1);
+    // One tap sees nothing before it: a state without steps.
+    let op = CausalConv1d { silu, stated: state.is_some() && !one, biased: bias.is_some() };
+    if let (Some(state), true) = (state, one)
+        && state.size() > 0
+    {
+        let expected = "one without steps, for one tap";
+        return Err(Error::shape(op.name(), "state", expected, state.shape()));
+    }
+    let given = [Some(x), Some(&weight), state.filter(|_| !one), bias];
+    let inputs = (given.into_iter().flatten())
+        .map(|input| astype(input, dtype)?.contiguous())
+        .collect::<Result<Vec<_>>>()?;
+    let outputs = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec();
+    match <[Array; 2]>::try_from(outputs) {
+        Ok([y, state]) => Ok((y, state)),
+        Err(_) => Err(Error::argument("causal_conv1d", "outputs", "two arrays", "others")),
+    }
+}
+
+/// [`causal_conv1d`] as an operation on row-major arrays of one dtype: `x`, the weight, and then
+/// the state and the bias if it has them.
+#[derive(Clone, Copy, Debug)]
+pub struct CausalConv1d {
+    /// Whether the result goes through silu.
+    pub silu: bool,
+    /// Whether it has a state; else the steps before the first are zeros.
+    pub stated: bool,
+    /// Whether it has a bias.
+    pub biased: bool,
+}
+
+impl CausalConv1d {
+    fn bias(self) -> Option<usize> {
+        self.biased.then_some(2 + self.stated as usize)
+    }
+
+    /// The steps of the state and then those of `x`.
+    fn whole(self, inputs: &[Array]) -> Result<Array> {
+        let (x, weight) = (&inputs[0], &inputs[1]);
+        let Sizes { batch, channels, kept, .. } = Sizes::new(x.meta(), weight.meta());
+        let zeros = || full(&[batch, kept, channels], 0, x.dtype());
+        let state = match self.stated {
+            true => inputs[2].clone(),
+            false => with_device(x.device(), zeros)?,
+        };
+        concatenate(&[state, x.clone()], 1)
+    }
+
+    /// The gradient of the sums, given that of the results.
+    fn before_silu(self, inputs: &[Array], dy: &Option<Array>) -> Result<Option<Array>> {
+        let Some(dy) = dy else { return Ok(None) };
+        if !self.silu {
+            return Ok(Some(dy.clone()));
+        }
+        let op = CausalConv1d { silu: false, ..self };
+        let outputs = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?;
+        let part = sigmoid(&outputs[0])?;
+        // silu' = s + x·s·(1 - s).
+        let slope = multiply(&part, add(1, multiply(&outputs[0], subtract(1, &part)?)?)?)?;
+        Ok(Some(multiply(dy, slope)?))
+    }
+}
+
+/// The steps from the last to the first.
+fn backwards(x: &Array) -> Result<Array> {
+    x.index((.., Slice::new(None, None, Some(-1))))
+}
+
+/// Sizes of a call.
+#[derive(Clone, Copy)]
+struct Sizes {
+    batch: usize,
+    steps: usize,
+    channels: usize,
+    /// Steps of the state.
+    kept: usize,
+}
+
+impl Sizes {
+    fn new(x: &Meta, weight: &Meta) -> Sizes {
+        let (x, weight) = (x.shape(), weight.shape());
+        Sizes { batch: x[0], steps: x[1], channels: x[2], kept: weight[1] - 1 }
+    }
+}
+
+impl Op for CausalConv1d {
+    fn name(&self) -> &'static str {
+        "causal_conv1d"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        match (self.stated, self.biased) {
+            (true, true) => &["x", "weight", "state", "bias", "y", "next_state"],
+            (true, false) => &["x", "weight", "state", "y", "next_state"],
+            (false, true) => &["x", "weight", "bias", "y", "next_state"],
+            (false, false) => &["x", "weight", "y", "next_state"],
+        }
+    }
+
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 2 + self.stated as usize + self.biased as usize)?;
+        expect_float(self, inputs, 0)?;
+        expect_contiguous(self, inputs, 0)?;
+        let &[batch, _, channels] = inputs[0].shape() else {
+            let expected = "[batch, steps, channels]";
+            return Err(Error::shape(self.name(), "x", expected, inputs[0].shape()));
+        };
+        let taps = match *inputs[1].shape() {
+            [_, taps] if taps > 0 => taps,
+            _ => {
+                let expected = format!("[{channels}, taps], with at least one tap");
+                return Err(Error::shape(self.name(), "weight", expected, inputs[1].shape()));
+            }
+        };
+        let dtype = inputs[0].dtype;
+        let state = [batch, taps - 1, channels];
+        expect(self, inputs, 1, dtype, &[channels, taps])?;
+        if self.stated {
+            expect(self, inputs, 2, dtype, &state)?;
+        }
+        if let Some(bias) = self.bias() {
+            expect(self, inputs, bias, dtype, &[channels])?;
+        }
+        let y = Meta::new(self.name(), inputs[0].shape(), dtype)?;
+        Ok(Metas::from_iter([y, Meta::new(self.name(), &state, dtype)?]))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        for_dtype!(call, run_as(*self))
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        on_gpu(call, *self)
+    }
+
+    fn vjp(
+        &self,
+        inputs: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        let (x, weight) = (&inputs[0], &inputs[1]);
+        let Sizes { batch, steps, channels, kept } = Sizes::new(x.meta(), weight.meta());
+        let (dy, dnext) = (self.before_silu(inputs, &cotangents[0])?, &cotangents[1]);
+        let zeros = |steps: usize| {
+            let zero = || full(&[batch, steps, channels], 0, x.dtype());
+            with_device(x.device(), zero)
+        };
+        let mut dwhole = zeros(kept + steps)?;
+        if let Some(dy) = &dy {
+            // A step adds to those it saw: backwards in time, it is what those see.
+            let late = concatenate(&[backwards(dy)?, zeros(kept)?], 1)?;
+            dwhole = backwards(&causal_conv1d(&late, weight, None, None, false)?.0)?;
+        }
+        if let Some(dnext) = dnext {
+            dwhole = add(dwhole, concatenate(&[zeros(steps)?, dnext.clone()], 1)?)?;
+        }
+        let mut gradients = vec![Some(slice_axis(&dwhole, 1, kept, kept + steps, 1)?)];
+        let sums = super::wide(x.dtype());
+        gradients.push(match &dy {
+            None => None,
+            Some(dy) => {
+                let (whole, dy) = (self.whole(inputs)?, astype(dy, sums)?);
+                let tap = |tap: usize| {
+                    let seen = slice_axis(&whole, 1, tap, tap + steps, 1)?.contiguous()?;
+                    sum(&multiply(astype(&seen, sums)?, &dy)?, [0, 1], false)
+                };
+                let taps = (0..=kept).map(tap).collect::<Result<Vec<_>>>()?;
+                Some(astype(&stack(&taps, 1)?, x.dtype())?)
+            }
+        });
+        if self.stated {
+            gradients.push(Some(slice_axis(&dwhole, 1, 0, kept, 1)?));
+        }
+        if self.biased {
+            let all = dy.map(|dy| astype(&sum(&astype(&dy, sums)?, [0, 1], false)?, x.dtype()));
+            gradients.push(all.transpose()?);
+        }
+        Ok(gradients)
+    }
+
+    /// Channels do not meet, so those of the whole batch are as many more channels.
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        let inputs = batch.spread_all()?;
+        let of_channels = |x: &Array| flatten(&moveaxis(x, 0, 2)?, 2, 3)?.contiguous();
+        let mut together = Vec::with_capacity(inputs.len());
+        for (index, input) in inputs.iter().enumerate() {
+            together.push(match index {
+                1 => flatten(input, 0, 1)?.contiguous()?,
+                _ if self.bias() == Some(index) => flatten(input, 0, 1)?.contiguous()?,
+                _ => of_channels(input)?,
+            });
+        }
+        let apart = |y: &Array| {
+            let (channels, shape) = (y.shape()[2] / batch.size.max(1), y.shape());
+            moveaxis(&reshape(y, &[shape[0], shape[1], batch.size, channels])?, 2, 0)
+        };
+        batch.again(&together)?.iter().map(apart).collect()
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        let composed = || {
+            let (x, weight) = (&inputs[0], &inputs[1]);
+            let Sizes { steps, channels, kept, .. } = Sizes::new(x.meta(), weight.meta());
+            let whole = self.whole(inputs)?;
+            let wide = super::wide(x.dtype());
+            let mut y: Option<Array> = None;
+            for tap in 0..=kept {
+                let x = astype(&slice_axis(&whole, 1, tap, tap + steps, 1)?, wide)?;
+                let weight = reshape(&slice_axis(weight, 1, tap, tap + 1, 1)?, &[channels])?;
+                let term = multiply(x, astype(&weight, wide)?)?;
+                y = Some(y.map_or(Ok(term.clone()), |y| add(y, &term))?);
+            }
+            let mut y = y.unwrap_or_else(|| x.clone());
+            if let Some(bias) = self.bias() {
+                y = add(y, astype(&inputs[bias], wide)?)?;
+            }
+            if self.silu {
+                y = multiply(&y, sigmoid(&y)?)?;
+            }
+            let state = slice_axis(&whole, 1, steps, steps + kept, 1)?;
+            Ok(vec![astype(&y, x.dtype())?, state])
+        };
+        Some(composed())
+    }
+}
+
+/// The steps of a sequence behind those of its state.
+struct Whole<'a, T> {
+    x: &'a [T],
+    state: Option<&'a [T]>,
+    sizes: Sizes,
+}
+
+impl<T: Copy> Whole<'_, T> {
+    /// The channels of a step, if they are not zeros.
+    fn step(&self, batch: usize, step: usize) -> Option<&[T]> {
+        let Sizes { steps, channels, kept, .. } = self.sizes;
+        match step.checked_sub(kept) {
+            Some(step) => Some(&self.x[(batch * steps + step) * channels..][..channels]),
+            None => Some(&self.state?[(batch * kept + step) * channels..][..channels]),
+        }
+    }
+}
+
+fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1d) -> Result<()> {
+    let sizes = Sizes::new(call.meta(0), call.meta(1));
+    let Sizes { steps, channels, kept, .. } = sizes;
+    let state = if op.stated { Some(call.input::<T>(2)?) } else { None };
+    let whole = Whole { x: call.input::<T>(0)?, state, sizes };
+    let given = widened(call.input::<T>(1)?);
+    // Weights of a tap side by side, as channels are.
+    let mut weights = vec![T::Wide::ZERO; given.len()];
+    for (i, weight) in given.into_iter().enumerate() {
+        weights[i % (kept + 1) * channels + i / (kept + 1)] = weight;
+    }
+    let bias = match op.bias() {
+        Some(bias) => widened(call.input::<T>(bias)?),
+        None => vec![T::Wide::ZERO; channels],
+    };
+    let (y, next) = call.outputs2::<T, T>()?;
+    if channels == 0 {
+        return Ok(());
+    }
+    let each = rows::per_task(y.len() / channels, channels);
+    threads::chunks_mut(y, each * channels, |task, y| {
+        let mut sums = vec![T::Wide::ZERO; channels];
+        // The last steps, widened; the next step takes the place of the first of them.
+        let mut ring = vec![T::Wide::ZERO; (kept + 1) * channels];
+        let fill = |ring: &mut [T::Wide], batch: usize, step: usize| {
+            let place = &mut ring[step % (kept + 1) * channels..][..channels];
+            match whole.step(batch, step) {
+                Some(x) => T::widen_slice(x, place),
+                None => place.fill(T::Wide::ZERO),
+            }
+        };
+        for (i, y) in y.chunks_exact_mut(channels).enumerate() {
+            let (batch, step) = ((task * each + i) / steps, (task * each + i) % steps);
+            if i == 0 || step == 0 {
+                (step..step + kept).for_each(|step| fill(&mut ring, batch, step));
+            }
+            fill(&mut ring, batch, step + kept);
+            let (weights, bias, silu) = (&weights[..], &bias[..], op.silu);
+            T::Wide::run(Row { sums: &mut sums, ring: &ring, weights, bias, step, silu });
+            T::narrow_slice(&sums, y);
+        }
+    });
+    // Without a state there are no rows.
+    for (row, next) in next.chunks_exact_mut(channels).enumerate() {
+        match whole.step(row / kept, steps + row % kept) {
+            Some(x) => next.copy_from_slice(x),
+            None => next.fill(T::zeroed()),
+        }
+    }
+    Ok(())
+}
+
+/// One step of all channels.
+struct Row<'a, W> {
+    sums: &'a mut [W],
+    ring: &'a [W],
+    weights: &'a [W],
+    bias: &'a [W],
+    step: usize,
+    silu: bool,
+}
+
+impl<W: Wide> pulp::WithSimd for Row<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let Row { sums, ring, weights, bias, step, silu } = self;
+        let channels = sums.len();
+        let taps = weights.len() / channels;
+        for tap in 0..taps {
+            let x = &ring[(step + tap) % taps * channels..][..channels];
+            let weight = &weights[tap * channels..][..channels];
+            if tap == 0 {
+                for ((sum, &x), &weight) in sums.iter_mut().zip(x).zip(weight) {
+                    *sum = x * weight;
+                }
+                continue;
+            }
+            for ((sum, &x), &weight) in sums.iter_mut().zip(x).zip(weight) {
+                *sum = *sum + x * weight;
+            }
+        }
+        for (sum, &bias) in sums.iter_mut().zip(bias) {
+            *sum = *sum + bias;
+        }
+        if silu {
+            for sum in sums.iter_mut() {
+                *sum = *sum * Real::sigmoid(*sum);
+            }
+        }
+    }
+}
+
+/// One launch for the result and one for the state; a thread owns a word.
+#[cfg(feature = "gpu")]
+fn on_gpu(call: &mut GpuCall<'_>, op: CausalConv1d) -> Result<()> {
+    let Sizes { steps, channels, kept, .. } = Sizes::new(call.meta(0), call.meta(1));
+    let dtype = call.meta(0).dtype;
+    let offset = |input: Option<usize>| input.map_or(0, |input| call.meta(input).layout.offset);
+    let state = op.stated.then_some(2);
+    let mut params = vec![0, steps, channels, kept];
+    params.extend([offset(Some(0)), offset(Some(1)), offset(state), offset(op.bias())]);
+    let mut params: Vec<u32> = params.into_iter().map(|word| word as u32).collect();
+    // The state, if there is none, is not read: nor bound.
+    let inputs = [Some(("x", 0)), Some(("weight", 1)), state.map(|input| ("state", input))];
+    let bias = op.bias().map(|input| ("bias", input));
+    for (output, value) in [(0, "convolved"), (1, "kept")] {
+        let size = call.output_meta(output).size();
+        if size == 0 {
+            continue;
+        }
+        params[0] = size as u32;
+        // What is kept is made of steps alone.
+        let convolved = output == 0;
+        let used: Vec<(&str, usize)> = (inputs.iter().copied().chain([bias]))
+            .flatten()
+            .filter(|(name, _)| convolved || !matches!(*name, "weight" | "bias"))
+            // Without steps there is nothing of `x` to bind.
+            .filter(|(name, _)| steps > 0 || *name != "x")
+            .collect();
+        let source = || {
+            let mut text = format!("{MATH}{}", packed::PACKING);
+            for (binding, (name, _)) in used.iter().enumerate() {
+                text.push_str(&packed::reader(name, binding, dtype));
+            }
+            for name in ["x", "weight", "state", "bias"] {
+                if used.iter().all(|(other, _)| *other != name) {
+                    text.push_str(&format!("fn {name}(i: u32) -> f32 {{ return 0.0; }}\n"));
+                }
+            }
+            text.push_str(&format!("const SILU = {};\n", op.silu));
+            text.push_str(include_str!("conv.wgsl"));
+            text.push_str(&packed::word_writer("out", used.len(), dtype));
+            text.push_str(&packed::word_main(dtype, "p.n", value));
+            text
+        };
+        let mut bindings: Vec<Bind<'_>> =
+            used.iter().map(|(_, input)| Bind::Input(*input)).collect();
+        bindings.push(Bind::Output(output));
+        let words = size.div_ceil(packed::per_word(dtype));
+        call.launch(&Kernel {
+            variant: format!(
+                "{value}/{dtype}/{}/{}/{}/{}",
+                op.silu,
+                op.stated,
+                op.biased,
+                steps > 0
+            ),
+            source: &source,
+            bindings: &bindings,
+            params: &params,
+            groups: grid(words.div_ceil(packed::WORD_MAIN_GROUP)),
+        })?;
+    }
+    Ok(())
+}

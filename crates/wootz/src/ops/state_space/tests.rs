@@ -1,0 +1,158 @@
+//! States: carried from call to call, masks, and errors.
+
+use crate::array::{Array, DType};
+use crate::device::{Device, with_device};
+use crate::error::Result;
+use crate::ops::movement::slice_axis;
+use crate::ops::{causal_conv1d, concatenate, gated_delta};
+use crate::random;
+
+fn draw(shape: &[usize]) -> Result<Array> {
+    random::normal(shape, DType::F32, 0.0, 0.5, None)
+}
+
+fn close(a: &Array, b: &Array) -> Result<()> {
+    assert_eq!(a.shape(), b.shape());
+    for (a, b) in a.to_vec::<f32>()?.iter().zip(b.to_vec::<f32>()?) {
+        assert!((a - b).abs() < 1e-5, "{a} and {b}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_convolution_in_pieces_is_the_whole() -> Result<()> {
+    let (x, weight) = (draw(&[2, 9, 5])?, draw(&[5, 4, 1])?);
+    let (whole, last) = causal_conv1d(&x, &weight, None, None, true)?;
+    let (mut pieces, mut state) = (Vec::new(), None);
+    for (from, to) in [(0, 2), (2, 3), (3, 9)] {
+        let piece = slice_axis(&x, 1, from, to, 1)?;
+        let (y, next) = causal_conv1d(&piece, &weight, None, state.as_ref(), true)?;
+        pieces.push(y);
+        state = Some(next);
+    }
+    close(&concatenate(&pieces, 1)?, &whole)?;
+    close(&state.unwrap(), &last)
+}
+
+#[test]
+fn a_convolution_of_one_tap_has_no_state() -> Result<()> {
+    let (x, weight) = (draw(&[2, 3, 5])?, draw(&[5, 1])?);
+    let (y, state) = causal_conv1d(&x, &weight, None, None, false)?;
+    assert_eq!(state.shape(), [2, 0, 5]);
+    close(&causal_conv1d(&x, &weight, None, Some(&state), false)?.0, &y)
+}
+
+#[test]
+fn errors_of_convolutions_tell_what_was_expected() -> Result<()> {
+    let x = draw(&[2, 3, 5])?;
+    let error = |weight: &[usize], state: Option<&[usize]>| -> Result<String> {
+        let state = state.map(draw).transpose()?;
+        let result = causal_conv1d(&x, &draw(weight)?, None, state.as_ref(), false);
+        Ok(result.map(|_| ()).unwrap_err().to_string())
+    };
+    assert!(error(&[4, 3], None)?.contains("weight"));
+    assert!(error(&[5, 0], None)?.contains("at least one tap"));
+    assert!(error(&[5, 3], Some(&[2, 3, 5]))?.contains("[2, 2, 5]"));
+    Ok(())
+}
+
+/// Random inputs of the delta rule for two sequences, with two heads for a key head.
+fn inputs(steps: usize) -> Result<[Array; 5]> {
+    let gates = |shape: &[usize]| random::uniform(0.1, 0.9, shape, DType::F32, None);
+    Ok([
+        draw(&[2, steps, 2, 6])?,
+        draw(&[2, steps, 2, 6])?,
+        draw(&[2, steps, 4, 3])?,
+        gates(&[2, steps, 4])?,
+        gates(&[2, steps, 4])?,
+    ])
+}
+
+#[test]
+fn the_delta_rule_in_pieces_is_the_whole() -> Result<()> {
+    let inputs = inputs(70)?;
+    let run = |from: usize, to: usize, state: Option<&Array>| {
+        let [q, k, v, g, beta] = inputs.each_ref().map(|x| slice_axis(x, 1, from, to, 1));
+        gated_delta(&q?, &k?, &v?, &g?, &beta?, state, None)
+    };
+    let (whole, last) = run(0, 70, None)?;
+    let (first, state) = run(0, 33, None)?;
+    let (second, end) = run(33, 70, Some(&state))?;
+    close(&concatenate(&[first, second], 1)?, &whole)?;
+    close(&end, &last)
+}
+
+#[test]
+fn a_state_that_nobody_holds_is_changed_in_place() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(Device::gpu().ok());
+    for device in devices {
+        with_device(&device, || {
+            let [q, k, v, g, beta] = inputs(2)?;
+            let state = draw(&[2, 4, 3, 6])?;
+            let (want, last) = gated_delta(&q, &k, &v, &g, &beta, Some(&state), None)?;
+            crate::eval(&[want.clone(), last.clone()])?;
+            let own = crate::ops::add(&state, 0.0)?;
+            own.eval()?;
+            let result = gated_delta(&q, &k, &v, &g, &beta, Some(&own), None)?;
+            drop(own);
+            close(&result.0, &want)?;
+            close(&result.1, &last)
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
+fn masked_steps_leave_the_state_as_it_is() -> Result<()> {
+    let [q, k, v, g, beta] = inputs(3)?;
+    let mask = Array::new([[true, true, false], [true, true, true]])?;
+    let (y, state) = gated_delta(&q, &k, &v, &g, &beta, None, Some(&mask))?;
+    let [q, k, v, g, beta] = [&q, &k, &v, &g, &beta].map(|x| slice_axis(x, 1, 0, 2, 1));
+    let (shorter, before) = gated_delta(&q?, &k?, &v?, &g?, &beta?, None, None)?;
+    close(&slice_axis(&y, 1, 0, 2, 1)?, &shorter)?;
+    close(&slice_axis(&state, 0, 0, 1, 1)?, &slice_axis(&before, 0, 0, 1, 1)?)?;
+    let last = slice_axis(&slice_axis(&y, 1, 2, 3, 1)?, 0, 0, 1, 1)?;
+    assert!(last.to_vec::<f32>()?.iter().all(|y| *y == 0.0));
+    Ok(())
+}
+
+#[test]
+fn narrow_inputs_have_a_wide_state() -> Result<()> {
+    let [q, k, v, g, beta] = inputs(4)?.map(|x| x.astype(DType::BF16));
+    let (y, state) = gated_delta(&q?, &k?, &v?, &g?, &beta?, None, None)?;
+    assert_eq!((y.dtype(), state.dtype()), (DType::BF16, DType::F32));
+    Ok(())
+}
+
+#[test]
+fn nodes_of_the_gradient_do_not_grow_with_the_length() -> Result<()> {
+    let nodes = |steps: usize| -> Result<usize> {
+        let inputs = inputs(steps)?;
+        crate::eval(&inputs)?;
+        let rule = |x: &[Array]| {
+            let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+            Ok(vec![y, state])
+        };
+        let before = crate::testing::counters();
+        let cotangents = [draw(&[2, steps, 4, 3])?, draw(&[2, 4, 3, 6])?];
+        let (_, gradients) = crate::vjp(rule, &inputs, &cotangents)?;
+        crate::eval(&gradients)?;
+        Ok(crate::testing::counters().since(&before).inferences as usize)
+    };
+    assert_eq!(nodes(3)?, nodes(300)?);
+    Ok(())
+}
+
+#[test]
+fn errors_of_the_delta_rule_tell_what_was_expected() -> Result<()> {
+    let [q, k, v, g, beta] = inputs(3)?;
+    let error = |result: Result<(Array, Array)>| result.map(|_| ()).unwrap_err().to_string();
+    let odd = draw(&[2, 3, 3, 3])?;
+    let of_odd = draw(&[2, 3, 3])?;
+    assert!(error(gated_delta(&q, &k, &odd, &of_odd, &of_odd, None, None)).contains("2 key heads"));
+    assert!(error(gated_delta(&q, &k, &v, &g, &draw(&[2, 3, 2])?, None, None)).contains("beta"));
+    let state = draw(&[2, 4, 6, 3])?;
+    assert!(error(gated_delta(&q, &k, &v, &g, &beta, Some(&state), None)).contains("[2, 4, 3, 6]"));
+    Ok(())
+}
