@@ -106,8 +106,7 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
             Box::new(move |reps| {
                 best(reps, || {
                     let loss = |x: &[Array]| Ok(vec![ops::cross_entropy(&x[0], &labels)?]);
-                    let (outputs, gradients) =
-                        wootz::vjp(loss, &logits, std::slice::from_ref(&g))?;
+                    let (outputs, gradients) = wootz::vjp(loss, &logits, std::slice::from_ref(&g))?;
                     wootz::eval(outputs.iter().chain(&gradients))
                 })
             })
@@ -135,7 +134,8 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
         }
         "replay_fused_node" => {
             let count = row.sizes[0];
-            let add = |x: &[Array]| (0..count).try_fold(x[0].clone(), |y, _| ops::add(y, &x[1]));
+            let add =
+                move |x: &[Array]| (0..count).try_fold(x[0].clone(), |y, _| ops::add(y, &x[1]));
             replays(wootz::compile(move |x: &[Array]| Ok(vec![add(x)?])), None, &data)?
         }
         // Nodes of two inputs; what they hold is let go outside the time taken.
