@@ -85,8 +85,9 @@ impl Module for Block {
     }
 }
 
+/// The model: embedding, blocks, norm, and the embedding again.
 #[derive(Clone, Tree)]
-struct Gpt {
+pub struct Gpt {
     embedding: Embedding,
     blocks: Vec<Block>,
     norm: RMSNorm,
@@ -102,13 +103,24 @@ impl Module for Gpt {
 }
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let sample = Options::parse(300)?.run(train)?;
+    let options = Options::parse(300)?;
+    let sample = options.run(|steps| {
+        let show = |step: usize, loss: f32| progress(step, steps, loss);
+        let (model, characters) = train(steps, BATCH, show)?;
+        let first = characters.iter().position(|&c| c == 'T').unwrap_or_default();
+        let written = write(&model, vec![first as u32], 160)?;
+        Ok(written.into_iter().map(|token| characters[token as usize]).collect::<String>())
+    })?;
     println!("{sample}");
     Ok(())
 }
 
-/// Trains a model and returns a text that it wrote.
-fn train(steps: usize) -> Result<String> {
+/// Trains a model, tells the loss of each step, and returns it with the characters it knows.
+pub fn train(
+    steps: usize,
+    batch_size: usize,
+    mut show: impl FnMut(usize, f32),
+) -> Result<(Gpt, Vec<char>)> {
     random::seed(7);
     let mut characters: Vec<char> = TEXT.chars().collect();
     characters.sort_unstable();
@@ -129,7 +141,7 @@ fn train(steps: usize) -> Result<String> {
     let mut optimizer = AdamW::new(join_schedules(rate, vec![warmup])?)?.betas([0.9, 0.99])?;
 
     for step in 1..=steps {
-        let (inputs, targets) = batch(&data)?;
+        let (inputs, targets) = batch(&data, batch_size)?;
         let loss = nn::value_and_grad(|model: &Gpt| {
             cross_entropy(&model.forward(&inputs)?, &targets, None, -1, 0.0, Reduction::Mean)
         });
@@ -137,16 +149,15 @@ fn train(steps: usize) -> Result<String> {
         let (gradients, _) = clip_grad_norm(&gradients, 1.0)?;
         optimizer.update(&mut model, &gradients)?;
         wootz::eval(optimizer.arrays(&model).iter().chain([&value]))?;
-        progress(step, steps, value.item()?);
+        show(step, value.item()?);
     }
-    let written = write(&model, vec![number('T')], 160)?;
-    Ok(written.into_iter().map(|token| characters[token as usize]).collect())
+    Ok((model, characters))
 }
 
-/// Random windows of the text, `[BATCH, CONTEXT]`, and the same ones a character later.
-fn batch(data: &Array) -> Result<(Array, Array)> {
+/// Random windows of the text, `[size, CONTEXT]`, and the same ones a character later.
+fn batch(data: &Array, size: usize) -> Result<(Array, Array)> {
     let last = data.size() - CONTEXT;
-    let starts = random::randint(0, last, &[BATCH, 1], DType::I32, None)?;
+    let starts = random::randint(0, last, &[size, 1], DType::I32, None)?;
     let places = starts + wootz::arange(0, CONTEXT, 1, DType::I32)?;
     Ok((data.take(&places, Some(0))?, data.take(&(places + 1), Some(0))?))
 }

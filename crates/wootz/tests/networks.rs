@@ -5,6 +5,8 @@
 mod files;
 #[path = "networks/layers.rs"]
 mod layers;
+#[path = "networks/learning.rs"]
+mod learning;
 #[path = "networks/optimizers.rs"]
 mod optimizers;
 #[path = "networks/trees.rs"]

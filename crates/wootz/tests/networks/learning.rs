@@ -1,0 +1,40 @@
+//! A small GPT learns alike on both devices, and again to the last bit.
+
+use wootz::{Device, with_device};
+
+#[path = "../../examples/char_gpt.rs"]
+#[allow(dead_code)]
+mod char_gpt;
+
+const STEPS: usize = 200;
+const BATCH: usize = 4;
+
+/// The losses of all steps.
+fn curve(device: &Device) -> Vec<f32> {
+    let mut losses = Vec::new();
+    let train = || char_gpt::train(STEPS, BATCH, |_, loss| losses.push(loss));
+    with_device(device, train).unwrap();
+    losses
+}
+
+#[test]
+fn a_gpt_learns_alike_on_both_devices_and_again() {
+    let cpu = curve(&Device::cpu());
+    assert_eq!(cpu, curve(&Device::cpu()), "the same bits when repeated");
+    let (first, last) = (cpu[0], cpu[STEPS - 1]);
+    assert!(last < 0.5 * first, "the loss went from {first} to {last}");
+    #[cfg(feature = "gpu")]
+    {
+        let gpu = match Device::gpu() {
+            Ok(gpu) => gpu,
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "{error}");
+                return println!("SKIPPED: {error}");
+            }
+        };
+        let there = curve(&gpu);
+        for (step, (here, there)) in cpu.iter().zip(&there).enumerate() {
+            assert!((here - there).abs() <= 1e-3, "step {}: {here} and {there}", step + 1);
+        }
+    }
+}
