@@ -5,7 +5,7 @@ use crate::{Array, DType, Error, hadamard_transform};
 
 /// The matrix by its definition: `(-1)` to the number of bits that both indices have.
 fn sylvester(row: usize, column: usize) -> f64 {
-    if (row & column).count_ones() % 2 == 0 { 1.0 } else { -1.0 }
+    if (row & column).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 }
 }
 
 #[test]
