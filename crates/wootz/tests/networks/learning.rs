@@ -1,4 +1,5 @@
-//! A small GPT learns alike on both devices, and again to the last bit.
+//! A small GPT learns alike on both devices, and again to the last bit. `WOOTZ_STEPS=200` takes more
+//! steps than usual.
 
 use wootz::{Device, with_device};
 
@@ -6,13 +7,13 @@ use wootz::{Device, with_device};
 #[allow(dead_code)]
 mod char_gpt;
 
-const STEPS: usize = 200;
 const BATCH: usize = 4;
 
 /// The losses of all steps.
 fn curve(device: &Device) -> Vec<f32> {
+    let steps = std::env::var("WOOTZ_STEPS").map_or(24, |steps| steps.parse().unwrap());
     let mut losses = Vec::new();
-    let train = || char_gpt::train(STEPS, BATCH, |_, loss| losses.push(loss));
+    let train = || char_gpt::train(steps, BATCH, |_, loss| losses.push(loss));
     with_device(device, train).unwrap();
     losses
 }
@@ -21,8 +22,9 @@ fn curve(device: &Device) -> Vec<f32> {
 fn a_gpt_learns_alike_on_both_devices_and_again() {
     let cpu = curve(&Device::cpu());
     assert_eq!(cpu, curve(&Device::cpu()), "the same bits when repeated");
-    let (first, last) = (cpu[0], cpu[STEPS - 1]);
-    assert!(last < 0.5 * first, "the loss went from {first} to {last}");
+    let (first, last) = (cpu[0], cpu[cpu.len() - 1]);
+    println!("{} steps, from a loss of {first} to {last}", cpu.len());
+    assert!(last < 0.9 * first, "the loss went from {first} to {last}");
     #[cfg(feature = "gpu")]
     {
         let gpu = match Device::gpu() {

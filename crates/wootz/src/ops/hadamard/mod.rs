@@ -55,12 +55,7 @@ pub fn hadamard_transform(x: &Array, scale: impl Into<Option<f64>>) -> Result<Ar
         return Err(Error::shape(OP, "x", expected, x.shape()));
     }
     let scale = scale.into().unwrap_or(1.0 / (length as f64).sqrt());
-    if length <= LONGEST {
-        return rows(&x.astype(dtype)?, scale);
-    }
-    // What goes through memory between the passes is not rounded.
-    let wide = if dtype == DType::F64 { dtype } else { DType::F32 };
-    along_and_across(&x.astype(wide)?, scale)?.astype(dtype)
+    along_and_across(&x.astype(dtype)?, scale)
 }
 
 impl Array {
@@ -223,8 +218,8 @@ impl Op for Hadamard {
         _: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        // The matrix is symmetric.
-        let gradient = cotangents[0].as_ref().map(|dy| Array::apply(*self, &[&dy.contiguous()?]));
+        let back = Hadamard { transposed: !self.transposed, ..*self };
+        let gradient = cotangents[0].as_ref().map(|dy| Array::apply(back, &[&dy.contiguous()?]));
         Ok(vec![gradient.transpose()?])
     }
 
