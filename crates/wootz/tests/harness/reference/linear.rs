@@ -1,7 +1,10 @@
 //! Products of matrices and vectors.
 
 use wootz::op::Tolerance;
-use wootz::{Array, DType, GatherMmBackward, addmm, gather_mm, inner, matmul, outer, tensordot};
+use wootz::{
+    Array, DType, GatherMmBackward, addmm, gather_mm, hadamard_transform, inner, matmul, outer,
+    tensordot,
+};
 
 use super::Known;
 use super::tensor::{Tensor, broadcast};
@@ -108,7 +111,25 @@ pub(crate) fn cases() -> Vec<Known> {
         )
         .with(|case| case.fixed(2, DType::I32, 0.0..2.0).fixed(3, DType::I32, 0.0..4.0)),
     ];
-    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Contraction))).collect()
+    let mut cases: Vec<Known> =
+        cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Contraction))).collect();
+    cases.push(transform());
+    cases
+}
+
+/// A minus where both indices have an odd number of bits in common.
+fn transform() -> Known {
+    Known::new(
+        "hadamard_transform",
+        &[&[3, 64]],
+        |x| hadamard_transform(&x[0], 0.125),
+        |x| {
+            let sign = |i: usize, j: usize| 1.0 - 2.0 * f64::from((i & j).count_ones() % 2);
+            let term = |i: &[usize], j: usize| 0.125 * sign(i[1], j) * x[0].at(&[i[0], j]);
+            Tensor::from_fn(&[3, 64], |i| (0..64).map(|j| term(i, j)).sum())
+        },
+    )
+    .with(|case| case.tolerance(Tolerance::Reduction))
 }
 
 /// `a · b` over the last two axes, the others broadcast.
