@@ -36,16 +36,17 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The operations of named sets, `foundation` and `networks`.
+    /// The operations of named sets: `foundation`, `networks` and `transformer`.
     pub fn sets(names: &[impl AsRef<str>]) -> Result<Filter> {
         let mut ops = Vec::new();
         for name in names {
             let text = match name.as_ref() {
                 "foundation" => include_str!("../sets/foundation.txt"),
                 "networks" => include_str!("../sets/networks.txt"),
-                other => {
-                    anyhow::bail!("there is no set {other:?}; known are foundation and networks")
-                }
+                "transformer" => include_str!("../sets/transformer.txt"),
+                other => anyhow::bail!(
+                    "there is no set {other:?}; known are foundation, networks and transformer"
+                ),
             };
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             ops.extend(lines.flat_map(str::split_whitespace).map(String::from));

@@ -6,6 +6,7 @@ use crate::call::Refusal;
 rows! {
     "hadamard_transform" => |c| {
         let scale = if c.has("scale") { Some(c.float("scale")?) } else { None };
+        c.ignore("scale");
         one(wootz::hadamard_transform(&c.array("a")?, scale))
     },
     "addmm" => |c| one(wootz::addmm(
