@@ -201,7 +201,8 @@ impl Op for Hadamard {
                     .map(|row| format!("{row}u"))
                     .collect::<Vec<_>>();
                 let matrix = format!(
-                    "const ORDER = {order}u;\nconst SIGNS = array<u32, ORDER>({});\n",
+                    "const ORDER = {order}u;\nfn signs_of(row: u32) -> u32 {{\n    \
+                     var rows = array<u32, ORDER>({});\n    return rows[row];\n}}\n",
                     rows.join(", ")
                 );
                 [packed::PACKING, &writer, &reader, &matrix, include_str!("rows.wgsl")].concat()

@@ -29,15 +29,15 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
     workgroupBarrier();
     if (ORDER > 1u) {
         // Sums of equal places in a row's parts, with signs.
-        var signs = SIGNS;
         for (var column = lid; column < count / ORDER; column += WIDTH) {
             let first = (column / p.power) * p.power * ORDER + column % p.power;
             var parts: array<f32, ORDER>;
             for (var i = 0u; i < ORDER; i++) { parts[i] = values[first + i * p.power]; }
             for (var row = 0u; row < ORDER; row++) {
+                let signs = signs_of(row);
                 var sum = 0.0;
                 for (var i = 0u; i < ORDER; i++) {
-                    sum += select(parts[i], -parts[i], ((signs[row] >> i) & 1u) == 1u);
+                    sum += select(parts[i], -parts[i], ((signs >> i) & 1u) == 1u);
                 }
                 values[first + row * p.power] = sum;
             }
