@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 
 use crate::array::{Array, Meta};
 use crate::buffer::Buffer;
-use crate::cpu::buffer::CpuMemory;
 use crate::cpu::{CpuCall, CpuInput, CpuOutput};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -103,8 +102,6 @@ impl Submission {
 pub(crate) struct Operand<'a> {
     pub(crate) meta: &'a Meta,
     pub(crate) buffer: &'a Arc<Buffer>,
-    /// CPU memory that stays locked for reading while several operations run.
-    pub(crate) locked: Option<&'a CpuMemory>,
 }
 
 impl<'a> Operand<'a> {
@@ -113,7 +110,7 @@ impl<'a> Operand<'a> {
             let expected = "an evaluated array";
             Error::argument(op.name(), argument_name(op, index), expected, "one that is still lazy")
         })?;
-        Ok(Operand { meta: array.meta(), buffer, locked: None })
+        Ok(Operand { meta: array.meta(), buffer })
     }
 }
 
@@ -216,14 +213,14 @@ impl Encoder {
         outputs: &[Operand<'_>],
         scratch: Option<&Arc<Buffer>>,
     ) -> Result<()> {
+        for output in outputs {
+            if !inputs.iter().any(|input| Arc::ptr_eq(input.buffer, output.buffer)) {
+                crate::testing::count_written(output.meta.bytes());
+            }
+        }
         #[cfg(feature = "gpu")]
         if let (Some(recording), Some(gpu)) = (&mut self.gpu, self.device.as_gpu()) {
             let GpuRecording { recorder, written, sites, parents } = recording;
-            for output in outputs {
-                if !inputs.iter().any(|input| Arc::ptr_eq(input.buffer, output.buffer)) {
-                    crate::testing::count_written(output.meta.bytes());
-                }
-            }
             let writers = inputs.iter().filter_map(|input| input.buffer.gpu()?.writer());
             for writer in writers {
                 if !parents.iter().any(|parent| Arc::ptr_eq(parent, &writer)) {
@@ -251,18 +248,18 @@ fn run_on_cpu(
     scratch: Option<&Arc<Buffer>>,
 ) -> Result<()> {
     let foreign = || Error::Gpu { message: format!("[{}] memory of another device", op.name()) };
+    let alias = |input: &Operand<'_>| {
+        outputs.iter().position(|output| Arc::ptr_eq(output.buffer, input.buffer))
+    };
     let mut write_guards: SmallVec<[_; 2]> = SmallVec::new();
     for output in outputs {
         write_guards.push(output.buffer.write().ok_or_else(foreign)?);
     }
-    // An input has a guard of its own, or shares the memory of an output.
     let mut read_guards: SmallVec<[_; 4]> = SmallVec::new();
     for input in inputs {
-        let alias = outputs.iter().position(|output| Arc::ptr_eq(output.buffer, input.buffer));
-        read_guards.push(match alias {
-            Some(output) => (Some(output), None),
-            None if input.locked.is_some() => (None, None),
-            None => (None, Some(input.buffer.read().ok_or_else(foreign)?)),
+        read_guards.push(match alias(input) {
+            Some(_) => None,
+            None => Some(input.buffer.read().ok_or_else(foreign)?),
         });
     }
     let mut scratch_guard = scratch.and_then(|buffer| buffer.write());
@@ -273,17 +270,18 @@ fn run_on_cpu(
         outputs: SmallVec::new(),
         scratch: scratch_guard.as_mut().map_or(&mut [], |guard| guard.bytes_mut()),
     };
-    for (input, (alias, guard)) in inputs.iter().zip(&read_guards) {
-        let memory = guard.as_deref().or(input.locked);
-        let bytes = memory.filter(|_| alias.is_none()).map(CpuMemory::bytes);
-        call.inputs.push(CpuInput { meta: input.meta, bytes, alias: *alias });
+    for (input, guard) in inputs.iter().zip(&read_guards) {
+        call.inputs.push(CpuInput {
+            meta: input.meta,
+            bytes: guard.as_ref().map(|guard| guard.bytes()),
+            alias: alias(input),
+        });
     }
-    for (index, (output, guard)) in outputs.iter().zip(&mut write_guards).enumerate() {
-        let bytes = output.meta.bytes();
-        if !call.inputs.iter().any(|input| input.alias == Some(index)) {
-            crate::testing::count_written(bytes);
-        }
-        call.outputs.push(CpuOutput { meta: output.meta, bytes: &mut guard.bytes_mut()[..bytes] });
+    for (output, guard) in outputs.iter().zip(&mut write_guards) {
+        call.outputs.push(CpuOutput {
+            meta: output.meta,
+            bytes: &mut guard.bytes_mut()[..output.meta.bytes()],
+        });
     }
     op.cpu(&mut call)
 }

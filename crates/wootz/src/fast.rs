@@ -1,6 +1,6 @@
 //! MLX's `mx.fast`: operations that have fused kernels in MLX, as they have here.
 
-use crate::array::{Array, DType};
+use crate::array::{Array, DType, Element};
 use crate::device::Device;
 use crate::error::Result;
 use crate::ops::to_device;
@@ -10,7 +10,7 @@ pub use crate::ops::{
 };
 
 /// Numbers of the host that reach the device when they are needed there.
-pub(crate) fn moved_on_demand(numbers: &[f32], device: &Device) -> Result<Array> {
+pub(crate) fn moved_on_demand<T: Element>(numbers: &[T], device: &Device) -> Result<Array> {
     to_device(&Array::from_slice_on(numbers, &[numbers.len()], &Device::cpu())?, device)
 }
 

@@ -64,7 +64,6 @@ pub(crate) fn run(program: &Program, call: &mut CpuCall<'_>) -> Result<()> {
 
 /// As [`run`], for calls that all have the same layouts: what can be known before is kept in
 /// `kept` by the first of them.
-#[inline]
 pub(crate) fn run_prepared(
     program: &Program,
     kept: &OnceLock<Prepared>,
@@ -117,8 +116,6 @@ pub(crate) struct Prepared {
     constants: SmallVec<[(usize, u64, Class); 4]>,
     steps: Vec<PlanStep>,
     registers: usize,
-    /// Elements of a tile whose successors are fetched during each step.
-    share: usize,
 }
 
 #[derive(Debug)]
@@ -185,7 +182,6 @@ impl Prepared {
             constants: SmallVec::new(),
             steps: Vec::with_capacity(program.steps.len()),
             registers: 0,
-            share: TILE,
         };
         let input_sources: SmallVec<[Source; 4]> =
             (0..plan.inputs.len()).map(|index| plan.place_input(index)).collect();
@@ -271,7 +267,6 @@ impl Prepared {
                 read,
             });
         }
-        plan.share = TILE.div_ceil(plan.steps.len());
         Ok(plan)
     }
 
@@ -312,16 +307,6 @@ impl Prepared {
                 strides: &input.strides,
             });
         }
-        if call.outputs[0].bytes.len() <= CHUNK * self.outputs[0].size {
-            // Small arrays are many in a model that runs token by token: no team, no cuts.
-            let mut outputs: SmallVec<[&mut [u8]; 2]> = SmallVec::new();
-            for output in &mut call.outputs {
-                outputs.push(&mut *output.bytes);
-            }
-            return REGISTERS.with_borrow_mut(|registers| {
-                run.chunk(registers.bytes(self.registers), 0, &mut outputs);
-            });
-        }
         let streamed = self.outputs.iter().any(|output| output.streamed);
         let outputs = call.outputs.iter_mut().zip(&self.outputs);
         let outputs = outputs.map(|(given, output)| (&mut *given.bytes, CHUNK * output.size));
@@ -343,7 +328,7 @@ struct Run<'a> {
 impl Run<'_> {
     /// Computes the elements of one chunk of the outputs.
     fn chunk(&self, registers: &mut [u8], start: usize, outputs: &mut [&mut [u8]]) {
-        let &Prepared { ref shape, ref steps, share, .. } = self.plan;
+        let Prepared { shape, steps, .. } = self.plan;
         // A constant by itself fills tiles; elsewhere a block of it is enough.
         let elements = if steps[0].function.is_none() { TILE } else { BLOCK };
         for &(place, bits, class) in &self.plan.constants {
@@ -353,7 +338,8 @@ impl Run<'_> {
         for &(input, place) in &self.plan.scalars {
             self.inputs[input].load(&[], 0, BLOCK, register(registers, place));
         }
-        let elements = outputs[0].len() >> self.plan.outputs[0].size.trailing_zeros();
+        let share = TILE.div_ceil(steps.len());
+        let elements = outputs[0].len() / self.plan.outputs[0].size;
         for first in (0..elements).step_by(TILE) {
             let count = TILE.min(elements - first);
             let tile =

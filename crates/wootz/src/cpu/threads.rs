@@ -140,12 +140,7 @@ impl<T> Cut<T> {
     }
 
     fn count(&self) -> usize {
-        // Small arrays are one chunk, and a division is most of their cost.
-        if self.len <= self.chunk {
-            usize::from(self.len > 0)
-        } else {
-            self.len.div_ceil(self.chunk)
-        }
+        self.len.div_ceil(self.chunk)
     }
 
     /// # Safety

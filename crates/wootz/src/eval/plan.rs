@@ -132,7 +132,7 @@ impl Plan {
             Place::Slot(index) => &memory.slots[index],
             Place::Result(index) => &results[index],
         };
-        self.run(&arguments, &results, buffer)?;
+        self.run(buffer)?;
         let array = |output: &Use| {
             let buffer = buffer(output.place).clone();
             Array::from_buffer(&self.device, output.meta.clone(), buffer)
@@ -141,27 +141,10 @@ impl Plan {
     }
 
     /// Runs all steps in the memory that `buffer` tells.
-    fn run<'b>(
-        &'b self,
-        arguments: &[&'b Arc<Buffer>],
-        results: &[Arc<Buffer>],
-        buffer: impl Fn(Place) -> &'b Arc<Buffer>,
-    ) -> Result<()> {
+    fn run<'b>(&'b self, buffer: impl Fn(Place) -> &'b Arc<Buffer>) -> Result<()> {
         let evaluation = lock();
-        // What no step writes is locked once, for all steps that read it.
-        let mut read_only: SmallVec<[_; 8]> = SmallVec::new();
-        for argument in arguments {
-            let written = results.iter().any(|result| Arc::ptr_eq(result, argument));
-            read_only.push(if written { None } else { argument.read() });
-        }
         let mut encoder = Encoder::new(&self.device)?;
-        let operand = |used: &'b Use| {
-            let locked = match used.place {
-                Place::Argument(index) => read_only[index].as_deref(),
-                _ => None,
-            };
-            Operand { meta: &used.meta, buffer: buffer(used.place), locked }
-        };
+        let operand = |used: &'b Use| Operand { meta: &used.meta, buffer: buffer(used.place) };
         let operands: Vec<Operand<'_>> = self.uses.iter().map(operand).collect();
         let mut rest = &operands[..];
         for step in &self.steps {

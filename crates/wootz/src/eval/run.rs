@@ -177,9 +177,8 @@ impl Runner<'_, '_> {
         let buffers = (buffers.into_iter().zip(metas))
             .map(|(donated, meta)| donated.map_or_else(|| Buffer::alloc(device, meta.bytes()), Ok))
             .collect::<Result<Buffers>>()?;
-        let outputs: SmallVec<[Operand<'_>; 2]> = (metas.iter().zip(&buffers))
-            .map(|(meta, buffer)| Operand { meta, buffer, locked: None })
-            .collect();
+        let outputs: SmallVec<[Operand<'_>; 2]> =
+            metas.iter().zip(&buffers).map(|(meta, buffer)| Operand { meta, buffer }).collect();
         // Nothing to compute, and kernels need not know about empty arrays.
         if outputs.iter().any(|output| output.meta.size() > 0) {
             let metas: SmallVec<[&Meta; 4]> = operands.iter().map(|o| o.meta).collect();

@@ -6,6 +6,7 @@ mod tests;
 
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
+use crate::fast::moved_on_demand;
 use crate::ops::*;
 use crate::random::{self, Samples};
 
@@ -186,7 +187,7 @@ pub fn xtc(logprobs: &Array, settings: &Xtc, key: Option<&Array>) -> Result<Arra
     let least = min(&where_(likely, &probabilities, f64::INFINITY)?, -1, true)?;
     let mut dropped = greater(&probabilities, least)?;
     if !settings.special_tokens.is_empty() {
-        let special = tokens_beside(&settings.special_tokens, logprobs)?;
+        let special = moved_on_demand(&settings.special_tokens, logprobs.device())?;
         dropped = dropped.at((Ellipsis, &special)).set(false)?;
     }
     let chance = random::uniform(0.0, 1.0, &[], DType::F32, key)?;
@@ -269,15 +270,9 @@ pub fn logit_bias(logits: &Array, biases: &[(u32, f32)]) -> Result<Array> {
         return Ok(logits.clone());
     }
     let (tokens, biases): (Vec<u32>, Vec<f32>) = biases.iter().copied().unzip();
-    let tokens = tokens_beside(&tokens, logits)?;
-    let biases = crate::fast::moved_on_demand(&biases, logits.device())?;
+    let tokens = moved_on_demand(&tokens, logits.device())?;
+    let biases = moved_on_demand(&biases, logits.device())?;
     logits.at((Ellipsis, &tokens)).add(&biases.astype(logits.dtype())?)
-}
-
-/// Tokens of the host, where `beside` is.
-fn tokens_beside(tokens: &[u32], beside: &Array) -> Result<Array> {
-    let tokens = Array::from_slice_on(tokens, &[tokens.len()], &crate::Device::cpu())?;
-    to_device(&tokens, beside.device())
 }
 
 /// The number of tokens that there are probabilities of.

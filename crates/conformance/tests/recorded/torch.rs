@@ -1,27 +1,14 @@
 //! Attention, losses over a vocabulary and layer norms, with their gradients, against values recorded
 //! from PyTorch: see `xtask/goldens/torch_record.py`.
-#![allow(missing_docs)]
-
-use std::collections::BTreeMap;
-use std::path::Path;
 
 use wootz::{
     Array, AttentionOptions, CrossEntropyOptions, DType, Device, Result, attention,
-    cross_entropy_with, io, kl_divergence, layer_norm, to_device, vjp,
+    cross_entropy_with, kl_divergence, layer_norm, vjp,
 };
 
-/// The largest error of f32, relative to the largest number or 1.
-const MOST: f32 = 2e-5;
-
-/// Recorded arrays by name.
-struct Recorded(BTreeMap<String, Array>);
+use super::{Recorded, devices};
 
 impl Recorded {
-    fn load(file: &str) -> Recorded {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goldens/torch");
-        Recorded(io::load_safetensors(&folder.join(file)).unwrap())
-    }
-
     /// Checks the results of a function of the arrays `inputs`, and then its gradients.
     fn check(
         &self,
@@ -32,36 +19,21 @@ impl Recorded {
         results: &[&str],
         function: impl Fn(&[Array]) -> Result<Array>,
     ) {
-        let array = |key: &str| to_device(&self.0[&format!("{case}.{key}")], device).unwrap();
+        let array = |key: &str| self.array(case, key, device);
         let inputs: Vec<Array> = inputs.iter().map(|key| array(key)).collect();
         let function = |x: &[Array]| Ok(vec![function(x)?]);
         let (mut found, gradients) = vjp(function, &inputs, &[array(cotangent)]).unwrap();
         found.extend(gradients);
         assert_eq!(found.len(), results.len());
         for (key, got) in results.iter().zip(&found) {
-            let want = self.0[&format!("{case}.{key}")].to_vec::<f32>().unwrap();
-            let got = to_device(got, &Device::cpu()).unwrap().to_vec::<f32>().unwrap();
-            let largest = want.iter().fold(1f32, |most, x| most.max(x.abs()));
-            let off = got.iter().zip(&want).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
-            assert!(off <= MOST * largest, "{case}.{key} on {device}: off by {off:e}");
-            assert_eq!(got.len(), want.len());
+            self.assert_close(case, key, got);
         }
     }
 }
 
-fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::cpu()];
-    match Device::gpu() {
-        Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
-        Err(error) => panic!("{error}"),
-    }
-    devices
-}
-
 #[test]
 fn attention_and_its_gradients_are_those_of_pytorch() {
-    let recorded = Recorded::load("attention.safetensors");
+    let recorded = Recorded::load("torch/attention.safetensors");
     for device in devices() {
         for (case, causal, masked) in [
             ("plain", false, false),
@@ -83,12 +55,11 @@ fn attention_and_its_gradients_are_those_of_pytorch() {
 
 #[test]
 fn losses_over_a_vocabulary_are_those_of_pytorch() {
-    let recorded = Recorded::load("rows.safetensors");
+    let recorded = Recorded::load("torch/rows.safetensors");
     for device in devices() {
         for (case, label_smoothing) in [("labels", 0.0), ("smoothed", 0.1)] {
             // Recorded as floats, like everything.
-            let labels = recorded.0[&format!("{case}.labels")].astype(DType::I32).unwrap();
-            let labels = to_device(&labels, &device).unwrap();
+            let labels = recorded.array(case, "labels", &device).astype(DType::I32).unwrap();
             recorded.check(case, &device, &["logits"], "g", &["loss", "dlogits"], |x| {
                 let ignore_index = Some(-100);
                 let options = CrossEntropyOptions { label_smoothing, ignore_index, mask: None };
@@ -104,7 +75,7 @@ fn losses_over_a_vocabulary_are_those_of_pytorch() {
 
 #[test]
 fn layer_norm_and_its_gradients_are_those_of_pytorch() {
-    let recorded = Recorded::load("rows.safetensors");
+    let recorded = Recorded::load("torch/rows.safetensors");
     for device in devices() {
         let results = &["y", "dx", "dweight", "dbias"];
         recorded.check("layer_norm", &device, &["x", "weight", "bias"], "dy", results, |x| {
