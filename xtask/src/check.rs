@@ -27,16 +27,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("fmt", Box::new(|| show(&mut cargo(&["fmt", "--all", "--check"])))),
         ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
         ("test", Box::new(test::workspace)),
-        ("test metal", Box::new(|| test::metal(false))),
         // After the tests, which write the table of ops that tidy compares.
         ("tidy", Box::new(tidy::run)),
-        (
-            "doc",
-            Box::new(|| {
-                let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
-                show(doc.env("RUSTDOCFLAGS", "-D warnings"))
-            }),
-        ),
         // What is packed is what `build` compiled; compiling it a second time would show little.
         (
             "package",
@@ -61,11 +53,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let beside = std::thread::scope(|scope| {
         let beside = scope.spawn(|| {
             let mut results = vec![run_beside("clippy", clippy())];
-            for (name, task) in BESIDE {
+            results.extend(BESIDE.iter().map(|(name, task)| {
                 let mut command = Command::new(&xtask);
-                command.args(task);
-                results.push(run_beside(name, command));
-            }
+                command.args(*task);
+                run_beside(name, command)
+            }));
+            results.push(run_beside("doc", doc()));
             results
         });
         results.extend(stages.iter().map(|(name, stage)| {
@@ -90,12 +83,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// A stage's name, its time and how it ended.
 type Outcome = (&'static str, Duration, Result<()>);
 
-/// Stages that run beside the others: their tasks of `cargo xtask`.
-const BESIDE: [(&str, &[&str]); 4] = [
+/// Stages that run beside the others: their tasks of `cargo xtask`. The last one begins when the
+/// tests, which it shares with them, are compiled, and fills the time in which one test runs long.
+const BESIDE: [(&str, &[&str]); 5] = [
     ("loom", &["loom"]),
     ("check-apple", &["check-apple"]),
     ("check-windows", &["check-windows"]),
     ("test vector", &["test", "--vector"]),
+    ("test metal", &["test", "--metal-sim"]),
 ];
 
 /// The lints, in a folder of their own: they share little with what is built.
@@ -103,6 +98,13 @@ fn clippy() -> Command {
     let mut clippy = cargo(&["clippy", "--workspace", "--all-targets", "--target-dir"]);
     clippy.arg(target().join("clippy")).args(["--", "-D", "warnings"]);
     clippy
+}
+
+/// The documentation, without warnings.
+fn doc() -> Command {
+    let mut doc = cargo(&["doc", "--workspace", "--no-deps"]);
+    doc.env("RUSTDOCFLAGS", "-D warnings");
+    doc
 }
 
 /// Runs a command by itself and prints what it said when it has ended.

@@ -212,6 +212,17 @@ pub struct Case {
     pub tolerance: Tolerance,
     /// Whether gradients are checked.
     pub gradient: Gradient,
+    /// What its kernels may move on a GPU, if that is counted.
+    pub moves: Option<Moves>,
+}
+
+/// How many elements a case's kernels move at best, and how often that they may.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moves {
+    /// Elements that must be read or written, or those of a model of tiles.
+    pub elements: usize,
+    /// Times as many are a failure.
+    pub limit: f64,
 }
 
 /// A function of arrays.
@@ -279,6 +290,7 @@ impl Case {
             dtypes: FLOATS,
             tolerance: Tolerance::Elementwise,
             gradient: Gradient::Checked,
+            moves: None,
         }
     }
 
@@ -306,6 +318,12 @@ impl Case {
     /// Compares with this tolerance.
     pub fn tolerance(mut self, tolerance: Tolerance) -> Case {
         self.tolerance = tolerance;
+        self
+    }
+
+    /// Counts what kernels move: at most `limit` times so many elements.
+    pub fn moves(mut self, elements: usize, limit: f64) -> Case {
+        self.moves = Some(Moves { elements, limit });
         self
     }
 

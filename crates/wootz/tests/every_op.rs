@@ -125,7 +125,13 @@ fn every_kernel_is_right_as_metal() {
     let harness::metal::Outcome { summary, table, traffic, .. } = &outcome;
     let only =
         std::env::var("WOOTZ_OPS").map_or_else(|_| String::new(), |ops| format!("ONLY {ops}: "));
-    let memory = format!("## Memory\n\n{}\n\n{}", traffic.summary(), traffic.table());
+    println!("{}", traffic.moved_table());
+    let memory = format!(
+        "## Bytes moved\n\n{}\n## Memory\n\n{}\n\n{}",
+        traffic.moved_table(),
+        traffic.summary(),
+        traffic.table()
+    );
     let text = format!("{only}{summary}\n\n{table}\n{memory}");
     std::fs::write(folder.join("wootz-metal.md"), text).unwrap();
     let failures: Vec<&Failure> = outcome.logs.iter().flat_map(|log| &log.failures).collect();

@@ -168,6 +168,10 @@ fn headers_are_read() {
 }
 
 #[test]
-fn every_mistake_has_a_header() {
-    assert!(mutations().unwrap().len() >= 12);
+fn every_mistake_can_be_planted() {
+    let mutations = mutations().unwrap();
+    assert!(mutations.len() >= 12);
+    for mutation in &mutations {
+        copy::check(&root(), mutation).unwrap();
+    }
 }

@@ -49,6 +49,7 @@ mod msl;
 pub mod packed;
 mod prune;
 mod recorder;
+pub(crate) mod rows;
 mod simulated;
 #[cfg(not(target_vendor = "apple"))]
 mod system;

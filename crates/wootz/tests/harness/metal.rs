@@ -315,7 +315,12 @@ impl Unit<'_> {
         for (name, device) in [("checked", &devices.checked), ("watched", &devices.watched)] {
             log.check(&place(name), on(device).and_then(|got| same_bits(&got, &base)));
         }
-        for counted in std::mem::take(&mut *devices.counted.lock().unwrap()) {
+        let launches = std::mem::take(&mut *devices.counted.lock().unwrap());
+        if let (Some(moves), Layout::Contiguous) = (case.moves, self.layout) {
+            let outcome = traffic.check_moved(self.subject, self.dtype, moves, &launches);
+            log.check(&place("bytes moved"), outcome);
+        }
+        for counted in launches {
             let outcome = counted.check(self.subject.op, self.layout, traffic);
             log.check(&place("as modelled"), outcome);
         }

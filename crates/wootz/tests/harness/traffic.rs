@@ -13,12 +13,19 @@
 //! An access of a simdgroup touches at best as many cache lines as its bytes fill, and one more if
 //! it does not start at a line. What touches more than [`LINES`] times the best is a failure unless
 //! it is a view or one of [`SCATTERED`].
+//!
+//! Cases that say what their kernels move at best are held to it, as often as threads load and store
+//! anything; but what is small beside the rest comes from a cache after the first time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use metal_sim::{Counts, LaunchReport};
 use wootz::gpu::{KernelCost, KernelKey};
 
+use wootz::DType;
+use wootz::op::Moves;
+
+use super::Subject;
 use super::layouts::Layout;
 
 /// Cache lines touched, for each that is needed at best.
@@ -109,6 +116,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
     (&["causal_conv1d"], 32.0, "the taps of a channel lie side by side, and so do channels"),
+    (
+        &["layer_norm_backward", "rms_norm_backward", "rms_norm_backward_dw"],
+        4.0,
+        "a lane has two neighbours of a packed type, whose sums it stores one after the other",
+    ),
     (&["recurrence"], 4.0, "short lines of several sequences lie apart"),
     (
         &["gated_delta", "gated_delta_backward"],
@@ -133,6 +145,9 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         "short rows are taken several at a time",
     ),
 ];
+
+/// A buffer of at most this part of the largest one stays in a cache.
+const CACHED: u64 = 16;
 
 /// Why the bytes of views are an upper bound, and why their lines are not counted.
 const VIEW: &str = "an argument is a view";
@@ -294,6 +309,8 @@ impl Use<'_> {
 #[derive(Default)]
 pub(crate) struct Traffic {
     rows: BTreeMap<(&'static str, String, bool), Row>,
+    /// Lines about what was moved against what must be.
+    moved: BTreeSet<String>,
 }
 
 #[derive(Default)]
@@ -320,8 +337,37 @@ impl Traffic {
         row.reasons.extend(reasons);
     }
 
+    /// Whether the launches of a case moved as few bytes as it says.
+    pub(crate) fn check_moved(
+        &mut self,
+        subject: &Subject,
+        dtype: DType,
+        moves: Moves,
+        launches: &[Counted],
+    ) -> Result<(), String> {
+        let best = (moves.elements * dtype.size()) as u64;
+        let uses: Vec<Use<'_>> = launches.iter().flat_map(Counted::uses).collect();
+        let largest = uses.iter().map(|used| used.modelled).max().unwrap_or(0);
+        let bytes = |used: &Use<'_>| match used.modelled * CACHED <= largest {
+            true => used.counted,
+            false => used.moved,
+        };
+        let moved: u64 = uses.iter().map(bytes).sum();
+        let (ratio, limit) = (moved as f64 / best as f64, moves.limit);
+        let Subject { op, case, .. } = subject;
+        let label = &case.label;
+        self.moved.insert(format!(
+            "| {op} | {label} | {dtype} | {best} | {moved} | {ratio:.2} | {limit} |\n"
+        ));
+        if ratio > limit {
+            return Err(format!("{moved} bytes moved, {ratio:.2} times {best}, at most {limit}"));
+        }
+        Ok(())
+    }
+
     /// Adds what was seen elsewhere.
     pub(crate) fn merge(&mut self, other: Traffic) {
+        self.moved.extend(other.moved);
         for (key, other) in other.rows {
             let row = self.rows.entry(key).or_default();
             row.launches += other.launches;
@@ -344,6 +390,13 @@ impl Traffic {
              most {LINES} times the cache lines needed",
             self.rows.len()
         )
+    }
+
+    /// The lines of a table of cases and the bytes that their kernels moved.
+    pub(crate) fn moved_table(&self) -> String {
+        let head = "| operation | case | dtype | bytes at best | moved | times | at most |\n\
+                    |---|---|---|---|---|---|---|\n";
+        head.to_string() + &Vec::from_iter(self.moved.iter().map(String::as_str)).concat()
     }
 
     /// The lines of a table.

@@ -90,7 +90,10 @@ fn forward() -> Vec<Case> {
         shapes(2, [4, 1], [17, 17], [8, 8]).case("causal, one head of keys", &[], causal()),
         shapes(1, [2, 2], [17, 29], [8, 8]).case("causal, more keys", &[], causal()),
         shapes(2, [2, 1], [9, 5], [8, 8]).case("causal, queries that see nothing", &[], causal()),
-        shapes(1, [1, 1], [255, 255], [8, 8]).case("255, all keys", &[], all()),
+        // Keys and values for each tile of 16 queries.
+        shapes(1, [1, 1], [255, 255], [8, 8])
+            .case("255, all keys", &[], all())
+            .moves(255 * 8 * (2 + 16 * 2), 1.5),
         shapes(1, [1, 1], [255, 255], [8, 8]).case("255, window", &[], window()),
         shapes(2, [2, 1], [17, 40], [8, 8]).case("window, more keys", &[], window()),
         shapes(1, [1, 1], [3, 5], [80, 33]).case("odd dims", &[], all()),

@@ -286,6 +286,8 @@ struct Text<'c, 'a> {
     tile: Tile,
     /// The first optional input.
     optional: usize,
+    /// Whether lines are whole words of a packed type, which are read at once.
+    whole: bool,
     params: Params,
     /// What the kernel reports.
     site: Option<u32>,
@@ -305,12 +307,19 @@ impl<'c, 'a> Text<'c, 'a> {
         optional: usize,
     ) -> Self {
         let (spec, sizes) = (*spec, *sizes);
+        let even = |number: usize| number.is_multiple_of(2);
+        let lines = if optional == 6 { 4 } else { 3 };
+        let whole = packed::per_word(sizes.dtype) == 2
+            && even(sizes.dims)
+            && even(sizes.value_dims)
+            && (0..lines).all(|input| even(call.meta(input).layout.offset));
         let mut text = Text {
             call,
             spec,
             sizes,
             tile,
             optional,
+            whole,
             params: Params::default(),
             site: None,
             bindings: Vec::new(),
@@ -346,6 +355,14 @@ impl<'c, 'a> Text<'c, 'a> {
 
     fn read(&mut self, name: &str, input: usize) -> &mut Self {
         let dtype = self.call.meta(input).dtype;
+        if packed::per_word(dtype) == 2 {
+            let widen = format!("wz_widen_{}", dtype.name());
+            self.add(&format!(
+                "fn {name}_two(i: u32) -> vec2<f32> {{\n\
+                 let word = {name}_data[i >> 1u];\n\
+                 return vec2<f32>({widen}(word, 0u), {widen}(word, 1u));\n}}\n"
+            ));
+        }
         self.bind(Bind::Input(input), |binding| packed::reader(name, binding, dtype))
     }
 
@@ -465,7 +482,8 @@ impl<'c, 'a> Text<'c, 'a> {
     /// `hold_NAME(base, first, end, lid)`: rows from `first` on, as many as are held.
     fn hold(&mut self, name: &str, width: usize) -> &mut Self {
         let rows = self.tile.rows;
-        let body = copy(name, &format!("held_{name}"), rows, width, width, width);
+        let to = format!("held_{name}");
+        let body = copy(name, &to, rows, width, width, width, self.whole);
         self.add(&format!(
             "fn hold_{name}(base: u32, first: u32, end: u32, lid: u32) {{\n\
              let start = 0u;\n{body}}}\n"
@@ -478,7 +496,7 @@ impl<'c, 'a> Text<'c, 'a> {
         let step = (PIECE / lines).min(width);
         // A column more keeps threads on different banks.
         let pitch = step + 1;
-        let body = copy(name, "piece", lines, step, pitch, width);
+        let body = copy(name, "piece", lines, step, pitch, width, self.whole);
         self.add(&format!(
             "fn products_{name}(base: u32, first: u32, end: u32, r: u32, lane: u32, lid: u32) \
              -> array<f32, PER> {{\n\
@@ -501,7 +519,7 @@ impl<'c, 'a> Text<'c, 'a> {
         let (sums, columns) = self.tile.sums(width);
         let lines = PIECE / 64;
         let each = columns / self.tile.lanes();
-        let body = copy(name, "piece", lines, columns, columns, width);
+        let body = copy(name, "piece", lines, columns, columns, width, self.whole);
         // The lines of the piece follow those before it.
         let body = body.replace("first +", "first + line +");
         self.add(&format!(
@@ -556,7 +574,8 @@ impl<'c, 'a> Text<'c, 'a> {
         let (head, body, tile) = (&self.head, &self.body, self.tile);
         let kernel = Kernel {
             variant: format!(
-                "{variant}/{dtype}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}",
+                "{variant}/{dtype}{}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}",
+                if self.whole { " pairs" } else { "" },
                 tile.rows,
                 spec.mask,
                 spec.sinks,
@@ -576,15 +595,32 @@ impl<'c, 'a> Text<'c, 'a> {
 }
 
 /// Text that copies lines `first..end` of an array of lines of `width`, columns from `start` on, to
-/// workgroup memory: `lines × columns` at a pitch, zeros where there is nothing.
-fn copy(name: &str, to: &str, lines: usize, columns: usize, pitch: usize, width: usize) -> String {
+/// workgroup memory: `lines × columns` at a pitch, zeros where there is nothing. Pairs of columns are
+/// copied at once if they are `whole` words.
+fn copy(
+    name: &str,
+    to: &str,
+    lines: usize,
+    columns: usize,
+    pitch: usize,
+    width: usize,
+    whole: bool,
+) -> String {
     let size = lines * columns;
+    let (span, load) = if whole { (2, format!("{name}_two")) } else { (1, name.to_string()) };
+    let store = |to: &str| match whole {
+        true => format!("{to} = value.x;\n{} = value.y;", to.replace("at]", "at + 1u]")),
+        false => format!("{to} = value;"),
+    };
+    let zero = if whole { "vec2<f32>(0.0)" } else { "0.0" };
     format!(
-        "for (var i = lid; i < {size}u; i += WIDTH) {{\n\
+        "for (var i = lid * {span}u; i < {size}u; i += WIDTH * {span}u) {{\n\
          let own = first + i / {columns}u;\n\
          let column = start + i % {columns}u;\n\
-         var value = 0.0;\n\
-         if (own < end && column < {width}u) {{ value = {name}(base + own * {width}u + column); }}\n\
-         {to}[i / {columns}u * {pitch}u + i % {columns}u] = value;\n}}\n"
+         var value = {zero};\n\
+         if (own < end && column < {width}u) {{ value = {load}(base + own * {width}u + column); }}\n\
+         let at = i / {columns}u * {pitch}u + i % {columns}u;\n\
+         {}\n}}\n",
+        store(&format!("{to}[at]"))
     )
 }

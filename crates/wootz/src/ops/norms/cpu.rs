@@ -36,6 +36,11 @@ pub(super) fn forward(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
     for_dtype!(call, forward_as, false; norm)
 }
 
+/// The norm of `x` plus the second input, and that sum as a second output.
+pub(super) fn forward_of_sum(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
+    for_dtype!(call, forward_of_sum_as; norm)
+}
+
 pub(super) fn inverse(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
     for_dtype!(call, inverse_as; eps)
 }
@@ -68,8 +73,8 @@ fn forward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: Nor
         for (row, y) in y.chunks_exact_mut(columns).enumerate() {
             let row = chunk * rows_per_chunk + row;
             let x = rows_of(x, &(row..row + 1), columns);
-            let (eps, tiles) = (norm.eps, &mut tiles);
-            let row = Forward::<T, CENTRED> { x, weight, bias, y, eps, streamed, tiles };
+            let tiles = &mut tiles;
+            let row = Forward::<T, CENTRED> { norm, x, weight, bias, y, streamed, tiles };
             crate::cpu::simd::run(row);
         }
         stream::finish_if(streamed);
@@ -77,13 +82,67 @@ fn forward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: Nor
     Ok(())
 }
 
+fn forward_of_sum_as<T: Element>(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
+    let columns = columns_of(call);
+    let (x, added) = (call.input::<T>(0)?, call.input::<T>(1)?);
+    let weight = norm.weight().map(|input| call.input::<T>(input)).transpose()?;
+    let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
+    let chunk_size = rows_per_chunk * columns;
+    let (y, others, _) = outputs_and_scratch::<T>(call, 0)?;
+    let sum = match others {
+        [sum, ..] => typed::<T>(sum.bytes)?,
+        [] => return Err(Error::argument("add_rms_norm", "outputs", "two arrays", 1)),
+    };
+    threads::chunks2_mut(y, chunk_size, sum, chunk_size, |chunk, y, sum| {
+        let mut tiles = Tiles::new();
+        for (row, (y, sum)) in
+            y.chunks_exact_mut(columns).zip(sum.chunks_exact_mut(columns)).enumerate()
+        {
+            let first = (chunk * rows_per_chunk + row) * columns;
+            let (x, added) = (&x[first..first + columns], &added[first..first + columns]);
+            crate::cpu::simd::run(AddRows { x, added, sum: &mut *sum, tiles: &mut tiles });
+            let (x, bias, streamed, tiles) = (Some(&*sum), None, false, &mut tiles);
+            let row = Forward::<T, false> { norm, x, weight, bias, y, streamed, tiles };
+            crate::cpu::simd::run(row);
+        }
+    });
+    Ok(())
+}
+
+/// The sum of two rows.
+struct AddRows<'a, T: Storage> {
+    x: &'a [T],
+    added: &'a [T],
+    sum: &'a mut [T],
+    tiles: &'a mut Tiles<T>,
+}
+
+impl<T: Element> pulp::WithSimd for AddRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let AddRows { x, added, sum, tiles } = self;
+        let Tiles { x: x_tile, dy: added_tile, out: tile, .. } = tiles;
+        for piece in pieces(sum.len()) {
+            let x = widened(&x[piece.clone()], x_tile);
+            let added = widened(&added[piece.clone()], added_tile);
+            let tile = &mut tile[..piece.len()];
+            for ((sum, &x), &added) in tile.iter_mut().zip(x).zip(added) {
+                *sum = x + added;
+            }
+            T::narrow_slice(tile, &mut sum[piece]);
+        }
+    }
+}
+
 /// One row of the result. Without `x` the row is in `y`.
 struct Forward<'a, T: Storage, const CENTRED: bool> {
+    norm: Norm,
     x: Option<&'a [T]>,
     weight: Option<&'a [T]>,
     bias: Option<&'a [T]>,
     y: &'a mut [T],
-    eps: f32,
     streamed: bool,
     tiles: &'a mut Tiles<T>,
 }
@@ -93,7 +152,7 @@ impl<T: Element, const CENTRED: bool> pulp::WithSimd for Forward<'_, T, CENTRED>
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Forward { x, weight, bias, y, eps, streamed, tiles } = self;
+        let Forward { norm, x, weight, bias, y, streamed, tiles } = self;
         let Tiles { x: x_tile, weight: w_tile, bias: b_tile, out: tile, narrow, .. } = tiles;
         let columns = y.len();
         let first = widened(&x.unwrap_or(y)[..columns.min(PIECE)], x_tile);
@@ -105,7 +164,7 @@ impl<T: Element, const CENTRED: bool> pulp::WithSimd for Forward<'_, T, CENTRED>
             }
             moments.add(widened(&x.unwrap_or(y)[piece], x_tile));
         }
-        let (mean, r) = moments.mean_and_scale(columns, eps);
+        let (mean, r) = moments.mean_and_scale(norm.count(columns), norm.eps);
         for piece in pieces(columns) {
             next_x.fetch_all(piece.clone());
             let x = taken(x, y, piece.clone(), x_tile);
@@ -231,10 +290,10 @@ impl<W: Float, const CENTRED: bool> Moments<W, CENTRED> {
         (self.sum.0, self.squares.0) = (sum, squares);
     }
 
-    /// The mean, and `1 / √(variance + eps)`.
+    /// The mean, and `1 / √(variance + eps)`, of sums of so many elements.
     #[inline(always)]
-    fn mean_and_scale(&self, columns: usize, eps: f32) -> (W, W) {
-        let count = W::from_f64(columns as f64);
+    fn mean_and_scale(&self, count: usize, eps: f32) -> (W, W) {
+        let count = W::from_f64(count as f64);
         let mut variance = self.squares.sum() / count;
         let mut mean = W::ZERO;
         if CENTRED {
@@ -335,7 +394,7 @@ fn backward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: No
             x,
             weight,
             dy,
-            scale: Scale::From(norm.eps),
+            scale: Scale::From(norm.eps, norm.count(columns)),
             dx,
             dw: norm.weighted.then_some(dw),
             db: norm.biased.then_some(db),
@@ -359,7 +418,8 @@ fn backward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: No
 enum Scale<'a, W> {
     /// One for each row.
     Given(&'a [W]),
-    From(f32),
+    /// Of the row, with an eps and what its sums are divided by.
+    From(f32, usize),
 }
 
 /// Some rows of the gradient. An input without memory of its own is in `dx`.
@@ -392,9 +452,9 @@ impl<T: Element, const CENTRED: bool> pulp::WithSimd for Backward<'_, T, CENTRED
         for turn in 0..=rows {
             let slopes = turn.checked_sub(1).map(|row| match scale {
                 Scale::Given(r) => sums.slopes(columns, T::Wide::ZERO, r[row]),
-                Scale::From(eps) => {
-                    let (mean, r) = sums.moments.mean_and_scale(columns, eps);
-                    sums.slopes(columns, mean, r)
+                Scale::From(eps, count) => {
+                    let (mean, r) = sums.moments.mean_and_scale(count, eps);
+                    sums.slopes(count, mean, r)
                 }
             });
             let first = piece_of_row(&(0..columns.min(PIECE)), turn, columns);
@@ -488,8 +548,8 @@ impl<W: Float, const CENTRED: bool> Sums<W, CENTRED> {
     }
 
     #[inline(always)]
-    fn slopes(&self, columns: usize, mean: W, r: W) -> Slopes<W> {
-        let count = W::from_f64(columns as f64);
+    fn slopes(&self, count: usize, mean: W, r: W) -> Slopes<W> {
+        let count = W::from_f64(count as f64);
         let (mut products, mut level) = (self.products.sum(), W::ZERO);
         if CENTRED {
             let gradients = self.gradients.sum();
@@ -637,6 +697,10 @@ fn outputs_and_scratch<'c, 'a, T: Element>(
 
 /// Memory as elements.
 fn typed<W: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [W]> {
+    // What has no bytes need not lie anywhere.
+    if bytes.is_empty() {
+        return Ok(&mut []);
+    }
     bytemuck::try_cast_slice_mut(bytes)
         .map_err(|error| Error::argument("norms", "outputs", "aligned memory", error))
 }

@@ -4,10 +4,15 @@
 use super::{Norm, blocks_of};
 use crate::array::DType;
 use crate::error::Result;
+use crate::gpu::rows::Rows;
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
 const GROUP: &str = include_str!("group.wgsl");
 const WIDTH: usize = 256;
+
+/// Elements that a thread keeps in registers: of one array that is read, or of each of four.
+const KEPT: usize = 32;
+const KEPT_OF_FOUR: usize = 16;
 
 pub(super) fn forward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
     let (rows, columns) = rows_of(call);
@@ -18,16 +23,19 @@ pub(super) fn forward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
         offset(call, Some(0)),
         offset(call, norm.weight()),
         offset(call, norm.bias()),
+        offset(call, norm.added()),
     ];
-    let memory = Memory::new(call).read("x", Some(0)).read("weight", norm.weight());
+    let memory = Memory::new(call, KEPT).keep("x", Some(0)).read("weight", norm.weight());
     let memory = memory.read_or("bias", norm.bias(), "0.0").write("out", 0).of(norm);
+    let memory = memory.read_or("added", norm.added(), "0.0");
+    let memory = if norm.added { memory.write("sum", 1) } else { memory };
     memory.launch(call, "row", include_str!("row.wgsl"), &params, rows)
 }
 
 pub(super) fn inverse(call: &mut GpuCall<'_>, eps: f32) -> Result<()> {
     let (rows, columns) = rows_of(call);
     let params = [rows as u32, columns as u32, eps.to_bits(), offset(call, Some(0))];
-    let memory = Memory::new(call).read("x", Some(0)).write("out", 0);
+    let memory = Memory::new(call, KEPT).read("x", Some(0)).write_single("out", 0, DType::F32);
     memory.launch(call, "inverse", include_str!("inverse.wgsl"), &params, rows)
 }
 
@@ -43,8 +51,8 @@ pub(super) fn backward_dx(call: &mut GpuCall<'_>, weighted: bool) -> Result<()> 
         offset(call, Some(dy)),
         offset(call, Some(r)),
     ];
-    let memory = Memory::new(call).read("x", Some(0)).read("weight", weight);
-    let memory = memory.read("dy", Some(dy)).read("r", Some(r)).write("out", 0);
+    let memory = Memory::new(call, KEPT_OF_FOUR).keep("x", Some(0)).read("weight", weight);
+    let memory = memory.keep("dy", Some(dy)).read_single("r", r).write("out", 0);
     memory.launch(call, "row", include_str!("backward_dx.wgsl"), &params, rows)
 }
 
@@ -53,7 +61,9 @@ pub(super) fn backward_dw(call: &mut GpuCall<'_>) -> Result<()> {
     let (blocks, rows_per_block) = blocks_of(rows, true);
     // Without rows there is no memory to bind, and the sum is zero.
     if blocks > 0 {
-        let across = columns.div_ceil(WIDTH);
+        let memory = Memory::new(call, KEPT).read("x", Some(0)).read("dy", Some(1));
+        let memory = memory.read_single("r", 2).scratch("partials");
+        let across = columns.div_ceil(WIDTH * memory.rows.span());
         let params = [
             rows as u32,
             columns as u32,
@@ -64,8 +74,6 @@ pub(super) fn backward_dw(call: &mut GpuCall<'_>) -> Result<()> {
             offset(call, Some(1)),
             offset(call, Some(2)),
         ];
-        let memory = Memory::new(call).read("x", Some(0)).read("dy", Some(1)).read("r", Some(2));
-        let memory = memory.scratch("partials");
         let text = include_str!("backward_dw.wgsl");
         memory.launch(call, "block", text, &params, blocks * across)?;
     }
@@ -87,8 +95,9 @@ pub(super) fn backward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
             offset(call, norm.weight()),
             offset(call, dy),
         ];
-        let memory = Memory::new(call).read("x", Some(0)).read("weight", norm.weight());
-        let memory = memory.read("dy", dy).write("out", 0).scratch("partials").of(norm);
+        let memory = Memory::new(call, KEPT_OF_FOUR).keep("x", Some(0));
+        let memory = memory.read("weight", norm.weight()).keep("dy", dy);
+        let memory = memory.write("out", 0).scratch("partials").of(norm);
         memory.launch(call, "block", include_str!("backward.wgsl"), &params, blocks)?;
     }
     for index in 0..norm.sums() {
@@ -106,7 +115,8 @@ fn add_partials(
     parts: usize,
     index: usize,
 ) -> Result<()> {
-    let memory = Memory::new(call).scratch("partials").write("sum", output);
+    let dtype = call.output_meta(output).dtype;
+    let memory = Memory::new(call, KEPT).scratch("partials").write_single("sum", output, dtype);
     let text = include_str!("add_partials.wgsl");
     let params = [columns, blocks, parts * columns, index * columns].map(|number| number as u32);
     memory.launch(call, "add_partials", text, &params, columns.div_ceil(WIDTH))
@@ -126,9 +136,9 @@ fn offset(call: &GpuCall<'_>, input: Option<usize>) -> u32 {
 /// What a kernel binds, and the functions by which it reaches it.
 struct Memory {
     dtype: DType,
+    rows: Rows,
     aliased: Vec<bool>,
     dtypes: Vec<DType>,
-    outputs: Vec<DType>,
     parts: Vec<(&'static str, Part)>,
     /// Of kernels that both norms share.
     norm: Option<Norm>,
@@ -136,23 +146,31 @@ struct Memory {
 
 #[derive(Clone, Copy)]
 enum Part {
-    Input(usize),
-    /// An input that shares the memory of the output called `out`.
-    InPlace(usize),
+    /// An input of rows, or of one row for all; whether it is kept in registers.
+    Input(usize, bool),
+    /// As before, in the memory of the output called `out`.
+    InPlace(bool),
     /// An input that is not there: this number everywhere.
     Number(&'static str),
+    /// An input that is read by the element.
+    Single(usize),
     Output(usize),
+    /// An output that is written by the element.
+    SingleOutput(usize, DType),
     Scratch,
 }
 
 impl Memory {
-    fn new(call: &GpuCall<'_>) -> Memory {
-        let dtypes: Vec<DType> = call.input_metas().map(|meta| meta.dtype).collect();
+    /// For a kernel whose threads keep at most so many elements of each row.
+    fn new(call: &GpuCall<'_>, kept: usize) -> Memory {
+        let metas: Vec<_> = call.input_metas().collect();
+        let dtype = metas[0].dtype;
+        let offsets = metas.iter().filter(|meta| meta.dtype == dtype).map(|x| x.layout.offset);
         Memory {
-            dtype: dtypes[0],
-            aliased: (0..dtypes.len()).map(|input| call.aliased(input)).collect(),
-            outputs: Vec::new(),
-            dtypes,
+            dtype,
+            rows: Rows::new(dtype, rows_of(call).1, offsets, WIDTH, kept),
+            aliased: (0..metas.len()).map(|input| call.aliased(input)).collect(),
+            dtypes: metas.iter().map(|meta| meta.dtype).collect(),
             parts: Vec::new(),
             norm: None,
         }
@@ -163,38 +181,58 @@ impl Memory {
         Memory { norm: Some(norm), ..self }
     }
 
+    /// An input that is needed more than once.
+    fn keep(self, name: &'static str, input: Option<usize>) -> Memory {
+        self.input(name, input, true, "1.0")
+    }
+
     /// An input, or ones if it is not there.
     fn read(self, name: &'static str, input: Option<usize>) -> Memory {
         self.read_or(name, input, "1.0")
     }
 
-    fn read_or(
-        mut self,
+    fn read_or(self, name: &'static str, input: Option<usize>, otherwise: &'static str) -> Memory {
+        self.input(name, input, false, otherwise)
+    }
+
+    fn input(
+        self,
         name: &'static str,
         input: Option<usize>,
+        kept: bool,
         otherwise: &'static str,
     ) -> Memory {
         let part = match input {
-            Some(input) if self.aliased[input] => Part::InPlace(input),
-            Some(input) => Part::Input(input),
+            Some(input) if self.aliased[input] => Part::InPlace(kept),
+            Some(input) => Part::Input(input, kept),
             None => Part::Number(otherwise),
         };
+        self.with(name, part)
+    }
+
+    fn read_single(self, name: &'static str, input: usize) -> Memory {
+        self.with(name, Part::Single(input))
+    }
+
+    fn write(self, name: &'static str, output: usize) -> Memory {
+        self.with(name, Part::Output(output))
+    }
+
+    fn write_single(self, name: &'static str, output: usize, dtype: DType) -> Memory {
+        self.with(name, Part::SingleOutput(output, dtype))
+    }
+
+    fn scratch(self, name: &'static str) -> Memory {
+        self.with(name, Part::Scratch)
+    }
+
+    fn with(mut self, name: &'static str, part: Part) -> Memory {
         self.parts.push((name, part));
         self
     }
 
-    fn write(mut self, name: &'static str, output: usize) -> Memory {
-        self.parts.push((name, Part::Output(output)));
-        self
-    }
-
-    fn scratch(mut self, name: &'static str) -> Memory {
-        self.parts.push((name, Part::Scratch));
-        self
-    }
-
     fn launch(
-        mut self,
+        self,
         call: &mut GpuCall<'_>,
         variant: &str,
         text: &str,
@@ -202,17 +240,18 @@ impl Memory {
         groups: usize,
     ) -> Result<()> {
         let mut bindings = Vec::new();
-        let mut key = format!("{variant}.{}.", self.dtype);
-        if let Some(Norm { centred: true, biased, .. }) = self.norm {
-            key.push_str(if biased { "centred.biased." } else { "centred." });
+        let mut key = format!("{variant}.{}.{}.", self.dtype, self.rows.key());
+        if let Some(Norm { centred, summed, biased, .. }) = self.norm {
+            for (word, there) in [("centred.", centred), ("summed.", summed), ("biased.", biased)] {
+                key.push_str(if there { word } else { "" });
+            }
         }
         for &(_, part) in &self.parts {
             let (bind, sign) = match part {
-                Part::Input(input) => (Some(Bind::Input(input)), '-'),
+                Part::Input(input, _) | Part::Single(input) => (Some(Bind::Input(input)), '-'),
                 Part::InPlace(_) => (None, '='),
                 Part::Number(_) => (None, '1'),
-                Part::Output(output) => {
-                    self.outputs.push(call.output_meta(output).dtype);
+                Part::Output(output) | Part::SingleOutput(output, _) => {
                     (Some(Bind::Output(output)), 'o')
                 }
                 Part::Scratch => (Some(Bind::Scratch), 's'),
@@ -230,33 +269,40 @@ impl Memory {
     }
 
     fn source(&self, text: &str) -> String {
-        let mut source = packed::PACKING.to_string();
-        let (mut binding, mut outputs) = (0, self.outputs.iter());
+        let rows = &self.rows;
+        let mut source = [packed::PACKING, &rows.types()].concat();
+        let mut binding = 0;
         for &(name, part) in &self.parts {
             source.push_str(&match part {
-                Part::Input(input) => packed::reader(name, binding, self.dtypes[input]),
-                Part::InPlace(input) => packed::load_written(name, "out", self.dtypes[input]),
-                Part::Number(number) => {
-                    format!("fn {name}(i: u32) -> f32 {{ return {number}; }}\n")
-                }
-                Part::Output(_) => {
-                    let dtype = outputs.next().copied().unwrap_or(self.dtype);
-                    packed::writer(name, binding, dtype)
-                }
+                Part::Input(..) => rows.reader(name, binding),
+                Part::InPlace(_) => rows.load_written(name, "out"),
+                Part::Number(number) => rows.number(name, number),
+                Part::Single(input) => packed::reader(name, binding, self.dtypes[input]),
+                Part::Output(_) => rows.writer(name, binding),
+                Part::SingleOutput(_, dtype) => packed::writer(name, binding, dtype),
                 Part::Scratch => packed::writer(name, binding, DType::F32),
             });
+            if let Part::Input(_, true) | Part::InPlace(true) = part {
+                source.push_str(&rows.keeper(name));
+            }
             binding += !matches!(part, Part::InPlace(_) | Part::Number(_)) as usize;
         }
-        let value = packed::round(self.dtype, "value");
-        source.push_str(&format!("fn rounded(value: f32) -> f32 {{ return {value}; }}\n"));
         source.push_str(GROUP);
-        if let Some(Norm { centred, weighted, biased, .. }) = self.norm {
-            for (name, value) in [("CENTRED", centred), ("WEIGHTED", weighted), ("BIASED", biased)]
-            {
+        if let Some(Norm { centred, summed, added, weighted, biased, .. }) = self.norm {
+            for (name, value) in [
+                ("CENTRED", centred),
+                ("SUMMED", summed),
+                ("ADDED", added),
+                ("WEIGHTED", weighted),
+                ("BIASED", biased),
+            ] {
                 source.push_str(&format!("const {name} = {value};\n"));
+            }
+            if !added {
+                source.push_str("fn sum_span_set(i: u32, value: Span) {}\n");
             }
             source.push_str(include_str!("moments.wgsl"));
         }
-        source + text
+        rows.typed(&(source + text))
     }
 }

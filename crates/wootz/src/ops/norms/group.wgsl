@@ -1,5 +1,4 @@
 // What the row kernels share: a sum over the workgroup, by halves.
-const WIDTH = 256u;
 var<workgroup> partial: array<vec2<f32>, WIDTH>;
 
 fn group_sum(value: vec2<f32>, lid: u32) -> vec2<f32> {

@@ -3,7 +3,7 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    Norm, columns_of, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like,
+    MANY, Norm, SHAPES, columns_of, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like,
     partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
@@ -21,9 +21,6 @@ use crate::ops::{
 pub(super) fn entries() -> Vec<Entry> {
     // Large enough that finite differences of short rows stay smooth.
     const EPS: f32 = 0.1;
-    // The last has more rows than there are blocks of rows on any device.
-    let shapes: [&[usize]; 8] =
-        [&[3, 5], &[7], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025], &[515, 3]];
     let case = |name: String, inputs: &[&[usize]], call: fn(&[Array]) -> Result<Vec<Array>>| {
         Case::new(name, inputs, call).tolerance(Tolerance::Reduction)
     };
@@ -46,7 +43,7 @@ pub(super) fn entries() -> Vec<Entry> {
             LayerNormBackward::new(EPS, true, false).apply(&[&x[0], &x[1], &x[2]])
         }),
     ];
-    for shape in shapes {
+    for shape in SHAPES.into_iter().chain([&MANY[..]]) {
         let (name, last) = (format!("{shape:?}"), &shape[shape.len() - 1..]);
         forward.push(case(name.clone(), &[shape, last, last], |x| {
             Ok(vec![layer_norm(&x[0], Some(&x[1]), Some(&x[2]), EPS)?])
@@ -55,6 +52,11 @@ pub(super) fn entries() -> Vec<Entry> {
             let (dx, dw, db) = layer_norm_backward(&x[0], &x[1], &x[2], EPS)?;
             Ok(vec![dx, dw, db])
         }));
+    }
+    let size = MANY[0] * MANY[1];
+    for (cases, arrays) in [(&mut forward, 2), (&mut backward, 3)] {
+        let counted = cases.pop().map(|case| case.moves(arrays * size, 1.1));
+        cases.extend(counted);
     }
     vec![
         Entry { name: "layer_norm", cases: forward },
@@ -135,7 +137,7 @@ pub struct LayerNorm(Norm);
 impl LayerNorm {
     /// With inputs `x`, and the weight and the bias if there are such.
     pub fn new(eps: f32, weighted: bool, biased: bool) -> LayerNorm {
-        LayerNorm(Norm { centred: true, weighted, biased, eps })
+        LayerNorm(Norm { centred: true, weighted, biased, eps, ..Norm::default() })
     }
 }
 
@@ -235,7 +237,7 @@ pub struct LayerNormBackward(Norm);
 impl LayerNormBackward {
     /// With inputs `x`, the weight if there is one, and `dy`.
     pub fn new(eps: f32, weighted: bool, biased: bool) -> LayerNormBackward {
-        LayerNormBackward(Norm { centred: true, weighted, biased, eps })
+        LayerNormBackward(Norm { centred: true, weighted, biased, eps, ..Norm::default() })
     }
 
     fn apply(self, inputs: &[&Array]) -> Result<Vec<Array>> {

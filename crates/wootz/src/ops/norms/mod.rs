@@ -1,17 +1,23 @@
-//! Normalisation over the last axis: `rms_norm` and `layer_norm`, with their backward kernels as
-//! operations of their own. Everything accumulates in `float32`, or in `float64` for `float64`.
+//! Normalisation over the last axis: `rms_norm`, `layer_norm` and `l2_norm`, with their backward
+//! kernels as operations of their own, and `rms_norm` of a sum, which saves a pass over memory.
+//! Everything accumulates in `float32`, or in `float64` for `float64`.
 //!
-//! Both norms are one kernel: layer_norm is rms_norm of rows whose mean was taken away.
+//! All are one kernel: layer_norm is rms_norm of rows whose mean was taken away, and l2_norm has the
+//! sum of the squares for their mean.
 
+mod add_rms_norm;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod l2_norm;
 mod layer_norm;
 mod rms_norm;
 mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use add_rms_norm::*;
+pub use l2_norm::*;
 pub use layer_norm::*;
 pub use rms_norm::*;
 
@@ -22,19 +28,31 @@ use crate::op::{
 };
 use crate::ops::reshape;
 
-/// Which norm a kernel computes, and where its inputs are: `x`, the weight, the bias; in a gradient
-/// `x`, the weight and `dy`.
-#[derive(Clone, Copy, Debug)]
+/// Which norm a kernel computes, and where its inputs are: `x`, what is added to it, the weight, the
+/// bias; in a gradient `x`, the weight and `dy`.
+#[derive(Clone, Copy, Debug, Default)]
 struct Norm {
     centred: bool,
+    /// Squares are summed, not averaged.
+    summed: bool,
+    added: bool,
     weighted: bool,
     biased: bool,
     eps: f32,
 }
 
 impl Norm {
+    /// What sums over a row are divided by.
+    fn count(self, columns: usize) -> usize {
+        if self.summed { 1 } else { columns }
+    }
+
+    fn added(self) -> Option<usize> {
+        self.added.then_some(1)
+    }
+
     fn weight(self) -> Option<usize> {
-        self.weighted.then_some(1)
+        self.weighted.then_some(1 + self.added as usize)
     }
 
     fn bias(self) -> Option<usize> {
@@ -51,10 +69,31 @@ impl Norm {
     }
 }
 
+/// The shapes of cases. One is too long for a GPU to keep its rows in registers; the last has more
+/// rows than there are blocks of rows on any device.
+const SHAPES: [&[usize]; 11] = [
+    &[3, 5],
+    &[7],
+    &[4, 1],
+    &[2, 257],
+    &[2, 3, 16],
+    &[0, 4],
+    &[3, 1025],
+    &[2, 1030],
+    &[2, 8204],
+    &[130, 6],
+    &[515, 3],
+];
+
+/// Rows in which a GPU's bytes are counted: so many that what they share is little.
+const MANY: [usize; 2] = [8192, 8];
+
 /// Cases of all operations.
 pub(crate) fn entries() -> Vec<Entry> {
     let mut entries = rms_norm::entries();
     entries.extend(layer_norm::entries());
+    entries.extend(l2_norm::entries());
+    entries.extend(add_rms_norm::entries());
     entries
 }
 

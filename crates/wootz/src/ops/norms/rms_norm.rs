@@ -4,8 +4,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    Norm, as_column, columns_of, cpu, expect_eps, expect_factors, expect_like_x, expect_row,
-    expect_rows, like, partials_bytes, wide,
+    MANY, Norm, SHAPES, as_column, columns_of, cpu, expect_eps, expect_factors, expect_like_x,
+    expect_row, expect_rows, like, partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -20,22 +20,24 @@ use crate::ops::{astype, divide, multiply, subtract, sum_keepdims, zeros_like};
 pub(super) fn entries() -> Vec<Entry> {
     // Large enough that finite differences of short rows stay smooth.
     const EPS: f32 = 0.1;
-    // The last has more rows than there are blocks of rows on any device.
-    let shapes: [&[usize]; 9] =
-        [&[3, 5], &[7], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025], &[130, 6], &[515, 3]];
-    let cases = |arguments: usize, call: fn(&[Array]) -> Result<Vec<Array>>| -> Vec<Case> {
+    type Call = fn(&[Array]) -> Result<Vec<Array>>;
+    let cases = |arguments: usize, moved: Option<usize>, call: Call| -> Vec<Case> {
         let case = |shape: &&[usize]| {
             let last = &shape[shape.len() - 1..];
             let inputs: Vec<&[usize]> = [*shape, last, *shape][..arguments].to_vec();
             Case::new(format!("{shape:?}"), &inputs, call).tolerance(Tolerance::Reduction)
         };
-        shapes.iter().map(case).collect()
+        let many = case(&&MANY[..]);
+        // Whatever has rows is read or written once, and little else.
+        let counted = |arrays: usize| many.moves(arrays * MANY[0] * MANY[1], 1.1);
+        let counted = moved.map(counted);
+        SHAPES.iter().map(case).chain(counted).collect()
     };
-    let mut forward = cases(2, |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
+    let mut forward = cases(2, Some(2), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
     let unweighted =
         Case::new("without weight", &[&[3, 33]], |x| Ok(vec![rms_norm(&x[0], None, EPS)?]));
     forward.push(unweighted.tolerance(Tolerance::Reduction));
-    let mut dx = cases(3, |x| {
+    let mut dx = cases(3, None, |x| {
         let r = rms_inv(&x[0], EPS)?;
         evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dx(&x[0], Some(&x[1]), &x[2], &r)?])
@@ -46,18 +48,18 @@ pub(super) fn entries() -> Vec<Entry> {
         Ok(vec![rms_norm_backward_dx(&x[0], None, &x[1], &r)?])
     });
     dx.push(unweighted.tolerance(Tolerance::Reduction));
-    let dw = cases(3, |x| {
+    let dw = cases(3, None, |x| {
         let r = rms_inv(&x[0], EPS)?;
         evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
     });
-    let both = cases(3, |x| {
+    let both = cases(3, Some(3), |x| {
         let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
         Ok(vec![dx, dw])
     });
     vec![
         Entry { name: "rms_norm", cases: forward },
-        Entry { name: "rms_inv", cases: cases(1, |x| Ok(vec![rms_inv(&x[0], EPS)?])) },
+        Entry { name: "rms_inv", cases: cases(1, None, |x| Ok(vec![rms_inv(&x[0], EPS)?])) },
         Entry { name: "rms_norm_backward_dx", cases: dx },
         Entry { name: "rms_norm_backward_dw", cases: dw },
         Entry { name: "rms_norm_backward", cases: both },
@@ -505,7 +507,7 @@ impl Op for RmsNormBackward {
 }
 
 fn norm(eps: f32, weighted: bool) -> Norm {
-    Norm { centred: false, weighted, biased: false, eps }
+    Norm { weighted, eps, ..Norm::default() }
 }
 
 /// `r·(dy·w − x·s·r²/D)` of plain operations.

@@ -1,28 +1,54 @@
 // One workgroup per row: its moments, then the normalised row.
 struct Params {
     rows: u32, columns: u32, eps: u32, x_offset: u32, weight_offset: u32, bias_offset: u32,
+    added_offset: u32,
 }
 var<immediate> p: Params;
 
-@compute @workgroup_size(256)
+// The span at element `i`, and what is added to it.
+fn value_at(step: u32, i: u32) -> Span {
+    if (!ADDED || KEPT > 0u) { return x_row(step, p.x_offset + i); }
+    return with_added(step, i);
+}
+
+fn with_added(step: u32, i: u32) -> Span {
+    return span_rounded(x_row(step, p.x_offset + i) + added_span(p.added_offset + i));
+}
+
+@compute @workgroup_size(WIDTH)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
     let row = wid.x + wid.y * groups.x;
     if (row >= p.rows) { return; }
     let base = row * p.columns;
+    let steps = span_steps(p.columns);
+    x_keep(p.x_offset + base, p.columns, lid);
+    if (ADDED) {
+        for (var step = 0u; step < steps; step++) {
+            let column = span_column(step, lid);
+            if (column >= p.columns) { continue; }
+            let value = with_added(step, base + column);
+            if (KEPT > 0u) { x_kept[step] = value; }
+            sum_span_set(base + column, value);
+        }
+    }
     let shift = row_shift(p.x_offset + base, p.columns, lid);
     var sums = vec2<f32>(0.0);
-    for (var column = lid; column < p.columns; column += WIDTH) {
-        let value = x(p.x_offset + base + column) - shift;
-        sums += vec2<f32>(value, 1.0) * value;
+    for (var step = 0u; step < steps; step++) {
+        let column = span_column(step, lid);
+        if (column >= p.columns) { continue; }
+        let value = value_at(step, base + column) - Span(shift);
+        sums += vec2<f32>(span_sum(value * value), span_sum(value));
     }
     sums = group_sum(sums, lid);
     let known = mean_and_scale(sums, shift, p.columns, p.eps);
     let undefined = is_undefined(sums.x);
-    for (var column = lid; column < p.columns; column += WIDTH) {
-        let normal = rounded((x(p.x_offset + base + column) - known.x) * known.y);
-        var value = normal * weight(p.weight_offset + column);
-        if (CENTRED) { value += bias(p.bias_offset + column); }
-        out_set(base + column, undefined_or(value, undefined));
+    for (var step = 0u; step < steps; step++) {
+        let column = span_column(step, lid);
+        if (column >= p.columns) { continue; }
+        let centred = value_at(step, base + column) - Span(known.x);
+        var value = span_rounded(centred * known.y) * weight_span(p.weight_offset + column);
+        if (CENTRED) { value += bias_span(p.bias_offset + column); }
+        out_span_set(base + column, undefined_or(value, undefined));
     }
 }

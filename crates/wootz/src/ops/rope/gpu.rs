@@ -58,6 +58,12 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
         (if rope.inverse { -1.0f32 } else { 1.0 }).to_bits(),
     ];
     let aliased = call.aliased(0);
+    // Whether pairs of neighbours are words of what is read, too.
+    let even = |number: isize| number % 2 == 0;
+    let whole_source = per_word > 1
+        && whole
+        && even(x.offset as isize)
+        && x.strides[..3].iter().all(|&stride| even(stride as isize));
     let mut bindings = vec![Bind::Output(0), Bind::Input(1)];
     bindings.extend(given.map(|_| Bind::Input(2)));
     if !aliased {
@@ -79,6 +85,8 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
             (true, false) => packed::load_written("x", "out", dtype),
             (false, _) => packed::reader("x", 2 + given.is_some() as usize, dtype),
         });
+        let data = if aliased { "out_data" } else { "x_data" };
+        source.push_str(&neighbours(dtype, data, whole_source));
         source.push_str(&format!(
             "const TRADITIONAL = {};\nconst PAIRS = {pairs}u;\nconst PER_WORD = {per_word}u;\n",
             rope.traditional
@@ -87,7 +95,7 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
     };
     call.launch(&Kernel {
         variant: format!(
-            "rotate {dtype} {whole} {aliased} {} {kind_name} {:?}",
+            "rotate {dtype} {whole} {whole_source} {aliased} {} {kind_name} {:?}",
             rope.traditional, kind.1
         ),
         source: &source,
@@ -119,6 +127,20 @@ fn output(dtype: DType, whole: bool) -> String {
         "fn put(i: u32, value: f32) {{ {put} }}\nfn put2(i: u32, values: vec2f) {{ {put2} }}\n"
     ));
     text
+}
+
+/// `x2(i)`: element `i` of the array `data` and the next, which are a word if words are `whole`.
+fn neighbours(dtype: DType, data: &str, whole: bool) -> String {
+    let body = match whole {
+        false => "return vec2f(x(i), x(i + 1u));".to_string(),
+        true => {
+            let widen = format!("wz_widen_{}", dtype.name());
+            format!(
+                "let word = {data}[i >> 1u]; return vec2f({widen}(word, 0u), {widen}(word, 1u));"
+            )
+        }
+    };
+    format!("fn x2(i: u32) -> vec2f {{ {body} }}\n")
 }
 
 /// Declares the position of a row along an axis, and the array it comes from.

@@ -56,21 +56,24 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
         if (copied) {
             let at = 2u * p.half + (item - pairs) * PER_WORD;
             if (PER_WORD == 2u && at + 1u < p.features) {
-                put2(to + at, vec2f(x(source + at), x(source + at + 1u)));
+                put2(to + at, x2(source + at));
             } else {
                 put(to + at, x(source + at));
             }
         } else if (TRADITIONAL) {
             let at = 2u * pair;
-            put2(to + at, rotated(vec2f(x(source + at), x(source + at + 1u)), turns[0]));
+            put2(to + at, rotated(x2(source + at), turns[0]));
         } else {
-            let y = rotated(vec2f(x(source + pair), x(source + pair + p.half)), turns[0]);
+            let at = source + pair;
             if (PAIRS == 2u && both) {
-                let next = source + pair + 1u;
-                let z = rotated(vec2f(x(next), x(next + p.half)), turns[1]);
+                let left = x2(at);
+                let right = x2(at + p.half);
+                let y = rotated(vec2f(left.x, right.x), turns[0]);
+                let z = rotated(vec2f(left.y, right.y), turns[1]);
                 put2(to + pair, vec2f(y.x, z.x));
                 put2(to + pair + p.half, vec2f(y.y, z.y));
             } else {
+                let y = rotated(vec2f(x(at), x(at + p.half)), turns[0]);
                 put(to + pair, y.x);
                 put(to + pair + p.half, y.y);
             }

@@ -8,6 +8,8 @@ use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
+use crate::gpu::rows::Rows;
+#[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
 use crate::op::{
     Batch, Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_float,
@@ -17,8 +19,20 @@ use crate::ops::*;
 
 /// Cases of both operations.
 pub(crate) fn entries() -> Vec<Entry> {
-    let shapes: [&[usize]; 7] =
-        [&[3, 5], &[1], &[4, 1], &[2, 257], &[2, 3, 16], &[0, 4], &[3, 1025]];
+    // Where a GPU's bytes are counted.
+    const MANY: &[usize] = &[16, 260];
+    // The last is too long for a GPU to keep its rows in registers.
+    let shapes: [&[usize]; 9] = [
+        &[3, 5],
+        &[1],
+        &[4, 1],
+        &[2, 257],
+        &[2, 3, 16],
+        &[0, 4],
+        &[3, 1025],
+        &[2, 1030],
+        &[2, 8204],
+    ];
     let forward = |shape: &&[usize]| {
         Case::new(format!("{shape:?}"), &[*shape], |x| Ok(vec![softmax(&x[0], -1)?]))
             .tolerance(Tolerance::Reduction)
@@ -35,11 +49,10 @@ pub(crate) fn entries() -> Vec<Entry> {
     let all_axes = Case::new("all axes", &[&[2, 3, 4]], |x| Ok(vec![softmax(&x[0], ())?]))
         .tolerance(Tolerance::Reduction);
     let mut cases: Vec<Case> = shapes.iter().map(forward).collect();
-    cases.extend([first_axis, all_axes]);
-    vec![
-        Entry { name: "softmax", cases },
-        Entry { name: "softmax_backward", cases: shapes.iter().map(backward).collect() },
-    ]
+    cases.extend([first_axis, all_axes, forward(&MANY).moves(2 * MANY[0] * MANY[1], 1.1)]);
+    let mut gradients: Vec<Case> = shapes.iter().map(backward).collect();
+    gradients.push(backward(&MANY).moves(3 * MANY[0] * MANY[1], 1.1));
+    vec![Entry { name: "softmax", cases }, Entry { name: "softmax_backward", cases: gradients }]
 }
 
 /// `e^x` divided by its sum over the given axes, accumulated in `float32`. A row of −∞ gives NaN.
@@ -216,6 +229,14 @@ impl Op for SoftmaxBackward {
     }
 }
 
+/// Threads that share a row on the GPU.
+#[cfg(feature = "gpu")]
+const WIDTH: usize = 128;
+
+/// Elements that a thread keeps in registers.
+#[cfg(feature = "gpu")]
+const KEPT: usize = 64;
+
 /// Records a kernel that takes one workgroup per row; inputs and the output have one dtype.
 #[cfg(feature = "gpu")]
 fn row_kernel(call: &mut GpuCall<'_>, names: &[&str], text: &str) -> Result<()> {
@@ -225,23 +246,30 @@ fn row_kernel(call: &mut GpuCall<'_>, names: &[&str], text: &str) -> Result<()> 
     let rows = meta.size() / columns;
     let aliased: Vec<bool> = (0..names.len()).map(|input| call.aliased(input)).collect();
     let bound: Vec<usize> = (0..names.len()).filter(|&input| !aliased[input]).collect();
+    let offsets: Vec<usize> =
+        (0..names.len()).map(|input| call.meta(input).layout.offset).collect();
     let mut params = vec![rows as u32, columns as u32];
-    params.extend((0..names.len()).map(|input| call.meta(input).layout.offset as u32));
+    params.extend(offsets.iter().map(|&offset| offset as u32));
+    let kept = Rows::new(dtype, columns, offsets, WIDTH, KEPT / names.len());
     let mut bindings: Vec<Bind<'_>> = bound.iter().map(|&input| Bind::Input(input)).collect();
     bindings.push(Bind::Output(0));
     let in_place: String = aliased.iter().map(|&aliased| if aliased { '=' } else { '-' }).collect();
     call.launch(&Kernel {
-        variant: format!("row.{dtype}{in_place}"),
+        variant: format!("row.{dtype}{in_place}.{}", kept.key()),
         source: &|| {
-            let mut source = [packed::PACKING, MATH].concat();
+            let mut source = [packed::PACKING, MATH, &kept.types()].concat();
+            source.push_str(&kept.each("span_exp", "wz_exp(value)"));
             for (binding, &input) in bound.iter().enumerate() {
-                source.push_str(&packed::reader(names[input], binding, dtype));
+                source.push_str(&kept.reader(names[input], binding));
             }
-            source.push_str(&packed::writer("out", bound.len(), dtype));
-            for (name, _) in names.iter().zip(&aliased).filter(|(_, aliased)| **aliased) {
-                source.push_str(&packed::load_written(name, "out", dtype));
+            source.push_str(&kept.writer("out", bound.len()));
+            for (name, aliased) in names.iter().zip(&aliased) {
+                if *aliased {
+                    source.push_str(&kept.load_written(name, "out"));
+                }
+                source.push_str(&kept.keeper(name));
             }
-            source + text
+            kept.typed(&(source + text))
         },
         bindings: &bindings,
         params: &params,

@@ -69,6 +69,50 @@ fn inputs(steps: usize) -> Result<[Array; 5]> {
 }
 
 #[test]
+fn long_sequences_agree_on_every_device() -> Result<()> {
+    const STEPS: usize = 1025;
+    let (x, taps) = (draw(&[1, STEPS, 4])?, draw(&[4, 3, 1])?);
+    let of_conv = |x: &[Array]| Ok(vec![causal_conv1d(&x[0], &x[1], None, None, true)?.0]);
+    agree_on_every_device(of_conv, &[x, taps])?;
+    let inputs = inputs(STEPS)?.map(|x| slice_axis(&x, 0, 0, 1, 1));
+    let inputs = inputs.into_iter().collect::<Result<Vec<_>>>()?;
+    let of_rule = |x: &[Array]| {
+        let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_rule, &inputs)
+}
+
+/// Results and gradients of a function on each device are near those in `float64`.
+fn agree_on_every_device(
+    function: impl Fn(&[Array]) -> Result<Vec<Array>>,
+    inputs: &[Array],
+) -> Result<()> {
+    let run = |inputs: &[Array]| -> Result<Vec<Array>> {
+        let outputs = function(inputs)?;
+        let ones = outputs.iter().map(crate::ones_like).collect::<Result<Vec<_>>>()?;
+        let (mut results, gradients) = crate::vjp(&function, inputs, &ones)?;
+        results.extend(gradients);
+        Ok(results)
+    };
+    let wide = inputs.iter().map(|x| x.astype(DType::F64)).collect::<Result<Vec<_>>>()?;
+    let wants = run(&wide)?;
+    for device in crate::testing::devices() {
+        let moved = inputs.iter().map(|x| crate::to_device(x, &device));
+        let results = run(&moved.collect::<Result<Vec<_>>>()?)?;
+        for (i, (got, want)) in results.iter().zip(&wants).enumerate() {
+            let (got, want) = (got.to_vec::<f32>()?, want.to_vec::<f64>()?);
+            let most = want.iter().fold(1.0, |most: f64, x| most.max(x.abs()));
+            for (got, want) in got.iter().zip(want) {
+                let off = (*got as f64 - want).abs();
+                assert!(off <= 2e-5 * most, "result {i} on {device}: {got}, not {want}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn the_delta_rule_in_pieces_is_the_whole() -> Result<()> {
     let inputs = inputs(70)?;
     let run = |from: usize, to: usize, state: Option<&Array>| {

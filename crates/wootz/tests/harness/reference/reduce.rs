@@ -2,9 +2,9 @@
 
 use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
-    Axes, CrossEntropyOptions, DType, cross_entropy_with, kl_divergence, layer_norm,
-    layer_norm_backward, rms_inv, rms_norm, rms_norm_backward, rms_norm_backward_dw,
-    rms_norm_backward_dx, softmax, softmax_backward,
+    Axes, CrossEntropyOptions, DType, add_rms_norm, cross_entropy_with, kl_divergence, l2_norm,
+    l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm, rms_norm_backward,
+    rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
 };
 
 use super::tensor::Tensor;
@@ -75,6 +75,7 @@ pub(crate) fn cases() -> Vec<Known> {
         .with(|c| c.tolerance(Tolerance::Reduction)),
     );
     cases.extend(rms_norms());
+    cases.extend(l2_norms());
     cases.extend(layer_norms());
     cases.extend(vocabulary());
     cases.extend(lines());
@@ -171,6 +172,18 @@ fn rms_norms() -> Vec<Known> {
             |x| dw(&x[0], &x[1], |row| inverse(&x[0], row)),
         ),
         Known {
+            op: "add_rms_norm",
+            case: Case::new("reference", &[shape, shape, &[5]], |x| {
+                let (y, sum) = add_rms_norm(&x[0], &x[1], &x[2], EPS)?;
+                Ok(vec![y, sum])
+            }),
+            function: Function::new(|x, _| {
+                let sum = Tensor::from_fn(&[4, 5], |i| x[0].at(i) + x[1].at(i));
+                let normal = |i: &[usize]| sum.at(i) * inverse(&sum, i[0]) * x[2].data[i[1]];
+                vec![Tensor::from_fn(&[4, 5], normal), sum]
+            }),
+        },
+        Known {
             op: "rms_norm_backward",
             case: Case::new("reference", &[shape, &[5], shape], |x| {
                 let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
@@ -181,6 +194,37 @@ fn rms_norms() -> Vec<Known> {
                 vec![dx(&x[0], &x[1], &x[2], r), dw(&x[0], &x[2], r)]
             }),
         },
+    ];
+    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
+}
+
+/// Rows of 5 divided by their length.
+fn l2_norms() -> Vec<Known> {
+    const EPS: f32 = 1e-2;
+    fn inverse(x: &Tensor, row: usize) -> f64 {
+        let sum: f64 = (0..5).map(|j| x.at(&[row, j]).powi(2)).sum();
+        1.0 / (sum + EPS as f64).sqrt()
+    }
+    let shape: &[usize] = &[4, 5];
+    let cases = vec![
+        Known::new(
+            "l2_norm",
+            &[shape],
+            |x| l2_norm(&x[0], EPS),
+            |x| Tensor::from_fn(&[4, 5], |i| x[0].at(i) * inverse(&x[0], i[0])),
+        ),
+        Known::new(
+            "l2_norm_backward",
+            &[shape, shape],
+            |x| l2_norm_backward(&x[0], &x[1], EPS),
+            |x| {
+                Tensor::from_fn(&[4, 5], |i| {
+                    let r = inverse(&x[0], i[0]);
+                    let term = |j: usize| x[0].at(&[i[0], j]) * x[1].at(&[i[0], j]);
+                    r * (x[1].at(i) - x[0].at(i) * (0..5).map(term).sum::<f64>() * r * r)
+                })
+            },
+        ),
     ];
     cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
 }

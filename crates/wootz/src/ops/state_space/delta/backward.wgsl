@@ -45,9 +45,12 @@ fn keep(at: u32, thread: u32) {
     }
 }
 
+// Lanes that have a key; the others add nothing.
+const USED = min(LANES, KEYS);
+
 fn sum_of_one(thread: u32) -> f32 {
     var sum = 0.0;
-    for (var i = 0u; i < LANES; i++) { sum += one[thread - lane + i]; }
+    for (var i = 0u; i < USED; i++) { sum += one[thread - lane + i]; }
     return sum;
 }
 
@@ -106,7 +109,7 @@ fn back(t: u32, i: u32, block: u32, thread: u32) {
     if (lane == 0u) {
         dlearnt = sum_of_one(thread);
         known = 0.0;
-        for (var j = 0u; j < LANES; j++) { known += two[thread + j]; }
+        for (var j = 0u; j < USED; j++) { known += two[thread + j]; }
         let rate = memory[p.beta + step];
         let wrong = wrong_by(t, known);
         seen[r] = dy;
@@ -155,7 +158,7 @@ fn back(t: u32, i: u32, block: u32, thread: u32) {
         memory[p.dbeta + step] = dbeta;
         if (GATES != KEYS) {
             dgates = 0.0;
-            for (var j = 0u; j < 256u; j++) { dgates += one[j]; }
+            for (var j = 0u; j < min(256u, KEYS); j++) { dgates += one[j]; }
             if (block > 0u) { dgates += memory[p.dg + step]; }
             memory[p.dg + step] = dgates;
         }
