@@ -40,8 +40,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("== {name}");
         let corpus = root().join(FUZZ).join("corpus").join(name);
         std::fs::create_dir_all(&corpus)?;
-        let mut run = nightly(&["fuzz", "run", "--fuzz-dir", FUZZ, "--target-dir"]);
-        run.arg(folder()).arg(name).arg(corpus).arg(root().join(SEEDS)).arg("--");
+        let mut run = nightly(&["fuzz", "run", "--codegen-units=16", "--fuzz-dir", FUZZ]);
+        // The nightly compiler has lints that ours does not know.
+        run.env("RUSTFLAGS", "-Awarnings");
+        run.arg("--target-dir")
+            .arg(folder())
+            .arg(name)
+            .arg(corpus)
+            .arg(root().join(SEEDS))
+            .arg("--");
         run.arg(format!("-max_total_time={seconds}"));
         // A file of some KiB is read in no time and into little memory, whatever is in it.
         run.args(["-max_len=8192", "-timeout=10", "-malloc_limit_mb=16", "-print_final_stats=1"]);

@@ -4,7 +4,6 @@
 //! [`Gguf`] reads versions 2 and 3, [`Writer`] writes them; what is read and written again is the
 //! same bytes.
 
-mod format;
 mod read;
 mod types;
 mod value;
@@ -13,7 +12,6 @@ mod write;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use self::format::Format;
 use self::read::{Header, quoted};
 pub use self::types::TensorType;
 pub use self::value::{Value, Values};

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::Format;
 use crate::array::{DType, checked_size};
+use crate::quant::Format;
 
 /// What a tensor of a GGUF file is made of.
 ///

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use super::read::{self, ALIGNMENT_KEY, MAGIC, MOST_AXES, MOST_NESTED};
 use super::value::for_scalars;
-use super::{Format, TensorType, Value, Values};
+use super::{TensorType, Value, Values};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use crate::io::replace::replace;
+use crate::quant::Format;
 
 const OP: &str = "save_gguf";
 

@@ -57,7 +57,6 @@ pub fn save_safetensors_with(
 
 /// How [`save_sharded`] splits a checkpoint.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Sharding {
     /// The most bytes of arrays in a file, unless a single array has more.
     pub max_bytes: usize,
@@ -85,8 +84,7 @@ impl Default for Sharding {
 /// let folder = std::env::temp_dir().join("wootz-doc-sharded");
 /// std::fs::create_dir_all(&folder).unwrap();
 /// let arrays = ["a", "b"].map(|name| (name.to_string(), Array::new([1.0f32]).unwrap()));
-/// let mut sharding = io::Sharding::default();
-/// sharding.max_bytes = 4;
+/// let sharding = io::Sharding { max_bytes: 4, ..Default::default() };
 /// io::save_sharded(&folder, arrays, &sharding)?;
 /// assert!(folder.join("model-00002-of-00002.safetensors").exists());
 /// assert_eq!(io::Safetensors::open(&folder)?.names().count(), 2);

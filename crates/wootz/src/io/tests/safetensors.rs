@@ -175,9 +175,8 @@ fn arrays(names: &[&str], shape: &[usize]) -> Vec<(String, Array)> {
 #[test]
 fn a_checkpoint_is_split_as_mlx_lm_does() {
     let folder = Folder::new("split");
-    let mut sharding = Sharding::default();
-    sharding.max_bytes = 24;
-    sharding.metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    let metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
+    let mut sharding = Sharding { max_bytes: 24, metadata, ..Default::default() };
     let mut all = arrays(&["z", "y", "x"], &[2, 3]);
     all.extend(arrays(&["large"], &[100]));
     save_sharded(&folder.0, all, &sharding).unwrap();
