@@ -20,8 +20,9 @@ pub(super) fn replace(path: &Path, write: impl FnOnce(&mut NewFile) -> Result<()
 /// A file that has not taken its place yet. Dropped before that, it is gone.
 pub(super) struct NewFile {
     path: PathBuf,
-    temporary: Temporary,
+    // Before what removes it: not every system removes files that are open.
     to: BufWriter<File>,
+    temporary: Temporary,
     written: u64,
 }
 
@@ -36,18 +37,25 @@ impl Drop for Temporary {
 
 impl NewFile {
     fn create(path: &Path) -> Result<NewFile> {
-        // Of its own in this process and among others.
         static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let (process, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let no_name = || std::io::Error::from(std::io::ErrorKind::InvalidInput);
         let name = path.file_name().ok_or_else(|| io_error(path, no_name()))?;
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".{process}-{number}.part"));
-        let temporary = path.with_file_name(hidden);
-        let file = File::create_new(&temporary).map_err(|error| io_error(path, error))?;
-        let to = BufWriter::with_capacity(1 << 20, file);
-        Ok(NewFile { path: path.to_path_buf(), temporary: Temporary(temporary), to, written: 0 })
+        loop {
+            // Of its own in this process and among others.
+            let (process, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            let mut hidden = std::ffi::OsString::from(".");
+            hidden.push(name);
+            hidden.push(format!(".{process}-{number}.part"));
+            let temporary = path.with_file_name(hidden);
+            let file = match File::create_new(&temporary) {
+                // Left by a process of the same number that was ended.
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => continue,
+                file => file.map_err(|error| io_error(path, error))?,
+            };
+            let to = BufWriter::with_capacity(1 << 20, file);
+            let (path, temporary) = (path.to_path_buf(), Temporary(temporary));
+            return Ok(NewFile { path, to, temporary, written: 0 });
+        }
     }
 
     /// Appends bytes.
@@ -85,7 +93,7 @@ impl NewFile {
 
     /// Puts the file in its place.
     fn finish(self) -> Result<()> {
-        let NewFile { path, temporary, to, .. } = self;
+        let NewFile { path, to, temporary, .. } = self;
         let failed = |error| io_error(&path, error);
         let file = to.into_inner().map_err(|error| failed(error.into_error()))?;
         // A system may find out late that there is no room.

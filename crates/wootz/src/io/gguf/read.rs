@@ -81,11 +81,8 @@ fn metadata(input: &mut Input<'_>, count: u64) -> Result<Vec<(String, Value)>> {
     let mut seen = HashSet::new();
     for number in 0..count {
         let key = input.text(|| format!("key {number} of {count}"))?;
-        let value = {
-            let kind = input.u32(&format!("the type of key {}", quoted(&key)));
-            kind.and_then(|kind| value(input, kind))
-                .map_err(|reason| format!("key {}: {reason}", quoted(&key)))?
-        };
+        let value = input.u32("the type").and_then(|kind| value(input, kind));
+        let value = value.map_err(|reason| format!("key {}: {reason}", quoted(&key)))?;
         if !seen.insert(key.clone()) {
             return Err(format!("key {} is there twice", quoted(&key)));
         }
