@@ -1,4 +1,5 @@
-//! `cargo xtask goldens`: records expected values from MLX and mlx-lm, or checks the recorded ones.
+//! `cargo xtask goldens`: records expected values from MLX and mlx-lm, and files of other programs, or
+//! checks what is recorded.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,30 +17,51 @@ pub(crate) struct Options {
 }
 
 // Other versions of MLX give other numbers; other versions of NumPy may give other inputs.
-const PACKAGES: [&str; 3] = ["mlx[cpu]==0.32.4", "numpy==2.4.6", "mlx-lm==0.32.2"];
+const MLX: &str = "mlx[cpu]==0.32.4";
+const NUMPY: &str = "numpy==2.4.6";
 
 /// A script, with what it records.
 struct Recording {
     script: &'static str,
-    /// The Python environment and how many of the packages it has.
-    environment: (&'static str, usize),
+    /// The Python environment and its packages.
+    environment: (&'static str, &'static [&'static str]),
     /// Below `goldens`.
     folder: &'static str,
-    files: [&'static str; 2],
+    files: &'static [&'static str],
 }
 
-const RECORDINGS: [Recording; 2] = [
+const RECORDINGS: [Recording; 3] = [
     Recording {
         script: "record.py",
-        environment: ("goldens-mlx-0.32.4", 2),
+        environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
         folder: "",
-        files: ["cases.jsonl", "tensors.safetensors"],
+        files: &["cases.jsonl", "tensors.safetensors"],
     },
     Recording {
         script: "mlx_lm_record.py",
-        environment: ("goldens-mlx-lm-0.32.2", 3),
+        environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
         folder: "mlx_lm",
-        files: ["sparse_experts.safetensors", "gated_delta.safetensors"],
+        files: &["sparse_experts.safetensors", "gated_delta.safetensors"],
+    },
+    Recording {
+        script: "files_record.py",
+        environment: ("goldens-files", &["gguf==0.19.0", "safetensors==0.8.0", NUMPY]),
+        folder: "files",
+        files: &[
+            "expected.json",
+            "aligned.gguf",
+            "big_endian.gguf",
+            "every.gguf",
+            "every.safetensors",
+            "metadata.gguf",
+            "odd.safetensors",
+            "older.gguf",
+            "sharded/model-00001-of-00002.safetensors",
+            "sharded/model-00002-of-00002.safetensors",
+            "sharded/model.safetensors.index.json",
+            "split-00001-of-00002.gguf",
+            "split-00002-of-00002.gguf",
+        ],
     },
 ];
 
@@ -47,7 +69,7 @@ const RECORDINGS: [Recording; 2] = [
 pub(crate) fn run(options: &Options) -> Result<()> {
     for recording in &RECORDINGS {
         let (name, packages) = recording.environment;
-        let python = python(name, &PACKAGES[..packages])?;
+        let python = python(name, packages)?;
         let kept = root().join("goldens").join(recording.folder);
         if !options.check {
             record(&python, recording, &kept)?;
@@ -70,7 +92,7 @@ fn record(python: &Path, recording: &Recording, folder: &Path) -> Result<()> {
 
 fn compare(recording: &Recording, kept: &Path, made: &Path) -> Result<()> {
     let Recording { files, folder, .. } = recording;
-    for file in files {
+    for file in *files {
         let (old, new) = (std::fs::read(kept.join(file))?, std::fs::read(made.join(file))?);
         if old == new {
             continue;
@@ -79,7 +101,7 @@ fn compare(recording: &Recording, kept: &Path, made: &Path) -> Result<()> {
         let cases = [kept.join(files[0]), made.join(files[0])];
         let shown =
             capture(Command::new("sh").args(["-c", "diff \"$0\" \"$1\" | head -20"]).args(cases))?;
-        bail!("goldens/{folder}/{file} differs from what MLX gives now\n{shown}");
+        bail!("goldens/{folder}/{file} differs from what {} gives now\n{shown}", recording.script);
     }
     println!("goldens: {}: the same bytes", recording.script);
     Ok(())

@@ -7,6 +7,7 @@ mod check;
 mod conformance;
 mod docs;
 mod driver;
+mod fuzz;
 mod goldens;
 mod loom;
 mod metal_report;
@@ -35,6 +36,8 @@ enum Command {
     CheckWindows(targets::Options),
     /// Runs the thread team and the cache of memory in every order of their threads
     Loom(loom::Options),
+    /// Gives readers of files whatever bytes libFuzzer thinks of (nightly toolchain)
+    Fuzz(fuzz::Options),
     /// Plants mistakes in a copy and tells which of them the tests notice
     Mutate(mutate::Options),
     /// House rules that the compiler does not know
@@ -58,6 +61,7 @@ fn main() -> std::process::ExitCode {
         Command::CheckApple(options) => targets::run(&targets::APPLE, &options),
         Command::CheckWindows(options) => targets::run(&targets::WINDOWS, &options),
         Command::Loom(options) => loom::run(&options),
+        Command::Fuzz(options) => fuzz::run(&options),
         Command::Mutate(options) => mutate::run(&options),
         Command::Tidy => tidy::run(),
         Command::Docs => docs::update(),

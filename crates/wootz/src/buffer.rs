@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::cpu::buffer::CpuMemory;
+use crate::cpu::mapped::MappedMemory;
 use crate::device::Device;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
@@ -16,6 +17,8 @@ pub(crate) enum Buffer {
     /// Bytes the CPU can address. The lock is for the explicit level, where a caller may hold
     /// several handles to memory that a kernel writes.
     Cpu(RwLock<CpuMemory>),
+    /// Bytes of a mapped file, which the CPU only reads.
+    Mapped(MappedMemory),
     /// Memory of a GPU; its queue orders accesses.
     #[cfg(feature = "gpu")]
     Gpu(GpuMemory),
@@ -52,6 +55,8 @@ impl Buffer {
                     memory.bytes_mut()[..data.len()].copy_from_slice(data);
                 }
             }
+            // What was allocated is not of a file.
+            Buffer::Mapped(_) => {}
             #[cfg(feature = "gpu")]
             Buffer::Gpu(memory) => {
                 if let Some(gpu) = device.as_gpu() {
@@ -62,19 +67,23 @@ impl Buffer {
         Ok(buffer)
     }
 
-    /// Read access to CPU memory.
-    pub(crate) fn read(&self) -> Option<RwLockReadGuard<'_, CpuMemory>> {
+    /// Read access to memory that the CPU can address.
+    pub(crate) fn read(&self) -> Option<CpuReading<'_>> {
         match self {
-            Buffer::Cpu(memory) => Some(memory.read().unwrap_or_else(PoisonError::into_inner)),
+            Buffer::Cpu(memory) => {
+                Some(CpuReading::Own(memory.read().unwrap_or_else(PoisonError::into_inner)))
+            }
+            Buffer::Mapped(memory) => Some(CpuReading::Mapped(memory)),
             #[cfg(feature = "gpu")]
             Buffer::Gpu(_) => None,
         }
     }
 
-    /// Write access to CPU memory.
+    /// Write access to CPU memory; nothing for memory that is [read-only](Self::is_read_only).
     pub(crate) fn write(&self) -> Option<RwLockWriteGuard<'_, CpuMemory>> {
         match self {
             Buffer::Cpu(memory) => Some(memory.write().unwrap_or_else(PoisonError::into_inner)),
+            Buffer::Mapped(_) => None,
             #[cfg(feature = "gpu")]
             Buffer::Gpu(_) => None,
         }
@@ -84,6 +93,7 @@ impl Buffer {
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             Buffer::Cpu(_) => false,
+            Buffer::Mapped(_) => true,
             #[cfg(feature = "gpu")]
             Buffer::Gpu(memory) => memory.buffer.is_read_only(),
         }
@@ -93,8 +103,32 @@ impl Buffer {
     #[cfg(feature = "gpu")]
     pub(crate) fn gpu(&self) -> Option<&GpuMemory> {
         match self {
-            Buffer::Cpu(_) => None,
+            Buffer::Cpu(_) | Buffer::Mapped(_) => None,
             Buffer::Gpu(memory) => Some(memory),
+        }
+    }
+}
+
+/// Memory that the CPU reads, locked as long as that takes.
+pub(crate) enum CpuReading<'a> {
+    Own(RwLockReadGuard<'a, CpuMemory>),
+    Mapped(&'a MappedMemory),
+}
+
+impl CpuReading<'_> {
+    /// All bytes, which in a file begin anywhere.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            CpuReading::Own(memory) => memory.bytes(),
+            CpuReading::Mapped(memory) => memory.bytes(),
+        }
+    }
+
+    /// All bytes, aligned for elements of `size` bytes: a copy where the file does not have them so.
+    pub(crate) fn aligned(&self, size: usize) -> Result<&[u8]> {
+        match self {
+            CpuReading::Own(memory) => Ok(memory.bytes()),
+            CpuReading::Mapped(memory) => memory.aligned(size),
         }
     }
 }
@@ -109,7 +143,7 @@ pub(crate) struct GpuMemory {
 
 #[cfg(feature = "gpu")]
 impl GpuMemory {
-    fn new(buffer: GpuBuffer) -> GpuMemory {
+    pub(crate) fn new(buffer: GpuBuffer) -> GpuMemory {
         GpuMemory { buffer: Arc::new(buffer), writer: Mutex::new(None) }
     }
 

@@ -270,12 +270,13 @@ fn run_on_cpu(
         outputs: SmallVec::new(),
         scratch: scratch_guard.as_mut().map_or(&mut [], |guard| guard.bytes_mut()),
     };
-    for (input, guard) in inputs.iter().zip(&read_guards) {
-        call.inputs.push(CpuInput {
-            meta: input.meta,
-            bytes: guard.as_ref().map(|guard| guard.bytes()),
-            alias: alias(input),
-        });
+    for (index, (input, guard)) in inputs.iter().zip(&read_guards).enumerate() {
+        let bytes = match guard {
+            Some(guard) if op.reads_bytes(index) => Some(guard.bytes()),
+            Some(guard) => Some(guard.aligned(input.meta.dtype.size())?),
+            None => None,
+        };
+        call.inputs.push(CpuInput { meta: input.meta, bytes, alias: alias(input) });
     }
     for (output, guard) in outputs.iter().zip(&mut write_guards) {
         call.outputs.push(CpuOutput {
@@ -313,9 +314,19 @@ fn check_outputs(op: &dyn Op, inputs: usize, expected: &[Meta], outputs: &[&Arra
     Ok(())
 }
 
-/// Shared memory is allowed only where the operation says so, and then only exactly shared.
+/// Shared memory is allowed only where the operation says so, and then only exactly shared; memory
+/// of a file is not written.
 fn check_aliases(op: &dyn Op, inputs: &[Operand<'_>], outputs: &[Operand<'_>]) -> Result<()> {
     for (o, output) in outputs.iter().enumerate() {
+        if output.buffer.is_read_only() {
+            let (expected, got) = ("memory that may be written", "memory of a mapped file");
+            return Err(Error::argument(
+                op.name(),
+                argument_name(op, inputs.len() + o),
+                expected,
+                got,
+            ));
+        }
         for (other, earlier) in outputs[..o].iter().enumerate() {
             if Arc::ptr_eq(output.buffer, earlier.buffer) {
                 let (name, got) =

@@ -46,6 +46,7 @@ pub mod nn;
 pub mod op;
 pub mod ops;
 pub mod optim;
+pub mod quant;
 pub mod random;
 pub mod sample;
 #[doc(hidden)]

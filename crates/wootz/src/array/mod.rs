@@ -279,7 +279,11 @@ fn common_device(op: &dyn Op, first: &Array, inputs: &[&Array]) -> Result<Device
     Ok(device.clone())
 }
 
-fn check_gpu_dtypes_if_gpu(op: &'static str, device: &Device, meta: &Meta) -> Result<()> {
+pub(crate) fn check_gpu_dtypes_if_gpu(
+    op: &'static str,
+    device: &Device,
+    meta: &Meta,
+) -> Result<()> {
     if device.is_gpu() { check_gpu_dtypes(op, device, std::slice::from_ref(meta)) } else { Ok(()) }
 }
 

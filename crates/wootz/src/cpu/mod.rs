@@ -6,6 +6,7 @@ mod copy;
 pub(crate) mod fused;
 #[allow(unsafe_code)]
 pub(crate) mod gemm;
+pub(crate) mod mapped;
 pub(crate) mod simd;
 mod sync;
 #[allow(unsafe_code)]
@@ -72,16 +73,22 @@ impl<'a> CpuCall<'a> {
     pub fn input<T: Pod>(&self, input: usize) -> Result<&'a [T]> {
         let Strided { data, meta } = self.strided::<T>(input)?;
         let start = meta.layout.offset;
-        data.get(start..start + meta.size()).filter(|_| meta.layout.is_contiguous()).ok_or_else(
-            || {
-                Error::argument(
-                    self.op.name(),
-                    argument_name(self.op, input),
-                    "a row-major array",
-                    "a view",
-                )
-            },
-        )
+        let elements = data.get(start..start + meta.size());
+        elements.filter(|_| meta.layout.is_contiguous()).ok_or_else(|| self.not_row_major(input))
+    }
+
+    fn not_row_major(&self, input: usize) -> Error {
+        let name = argument_name(self.op, input);
+        Error::argument(self.op.name(), name, "a row-major array", "a view")
+    }
+
+    /// The bytes of a row-major input, of whatever dtype. An error if it is aliased or not row-major.
+    /// They need not be aligned if the operation [reads bytes](Op::reads_bytes) of this input.
+    pub fn bytes(&self, input: usize) -> Result<&'a [u8]> {
+        let Strided { data, meta } = self.strided::<u8>(input)?;
+        let start = meta.layout.offset * meta.dtype.size();
+        let bytes = data.get(start..start + meta.bytes());
+        bytes.filter(|_| meta.layout.is_contiguous()).ok_or_else(|| self.not_row_major(input))
     }
 
     /// An input of any layout. An error if it is aliased.

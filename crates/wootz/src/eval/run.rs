@@ -258,7 +258,7 @@ pub(crate) fn read_memory(array: &Array) -> Result<Vec<u8>> {
     let start = meta.layout.offset * meta.dtype.size();
     let buffer = array.buffer().ok_or_else(not_evaluated)?;
     match &**buffer {
-        Buffer::Cpu(_) => {
+        Buffer::Cpu(_) | Buffer::Mapped(_) => {
             let memory = buffer.read().ok_or_else(not_evaluated)?;
             Ok(memory.bytes()[start..start + meta.bytes()].to_vec())
         }

@@ -1,5 +1,27 @@
-//! Arrays in files.
+//! Arrays in files: safetensors and GGUF, mapped into memory and read tensor by tensor.
+//!
+//! A file from anywhere may be given to the readers: whatever is wrong with it is an error that names
+//! the tensor or key, and nothing is allocated that the file's size does not justify. What is
+//! written appears whole or not at all.
 
+pub mod gguf;
+mod mapped;
+mod replace;
 mod safetensors;
+#[cfg(test)]
+mod tests;
 
-pub use safetensors::{load_safetensors, save_safetensors};
+use std::path::Path;
+use std::sync::Arc;
+
+pub use gguf::{load_gguf, save_gguf};
+pub use mapped::MappedFile;
+pub use safetensors::{
+    Safetensors, Sharding, load_safetensors, save_safetensors, save_safetensors_with, save_sharded,
+};
+
+use crate::error::Error;
+
+fn io_error(file: &Path, source: std::io::Error) -> Error {
+    Error::Io { path: file.display().to_string(), source: Arc::new(source) }
+}

@@ -1,0 +1,121 @@
+//! Arrays that see regions of mapped files.
+
+use super::*;
+use crate::array::{DType, Meta};
+use crate::cpu::CpuCall;
+use crate::encoder::{Encoder, Workspace};
+use crate::op::{Metas, Op};
+use crate::testing::devices;
+
+/// A file with a few bytes before numbers.
+fn numbers(skip: usize, count: usize) -> MappedFile {
+    let numbers = (0..count).flat_map(|i| (i as f32 - 3.0).to_le_bytes());
+    MappedFile::from_bytes("numbers", &vec![7; skip].into_iter().chain(numbers).collect::<Vec<_>>())
+        .unwrap()
+}
+
+/// The file's numbers as a matrix of 40 columns.
+fn matrix(file: &MappedFile, skip: usize, rows: usize, device: &Device) -> Array {
+    file.array(skip..skip + rows * 160, &[rows, 40], DType::F32, device).unwrap()
+}
+
+#[test]
+fn kernels_of_every_kind_read_a_file_at_any_offset() -> Result<()> {
+    for device in devices() {
+        for skip in [0, 1, 2, 4, 7] {
+            let file = numbers(skip, 50 * 40);
+            let x = matrix(&file, skip, 50, &device);
+            let values: Vec<f32> = (0..2000).map(|i| i as f32 - 3.0).collect();
+            let y = Array::from_slice_on(&values, &[50, 40], &device)?;
+            type Made = fn(&Array) -> Result<Array>;
+            let kernels: [Made; 6] = [
+                |x| Ok(x.clone()),
+                |x| Ok(&(x * 2.0) + 1.0),
+                |x| x.transpose()?.contiguous(),
+                |x| x.sum(-1),
+                |x| crate::ops::matmul(&x.transpose()?, x),
+                |x| crate::ops::softmax(&(x * 0.01), -1),
+            ];
+            for (number, kernel) in kernels.iter().enumerate() {
+                let (got, want) = (kernel(&x)?.to_bytes()?, kernel(&y)?.to_bytes()?);
+                assert_eq!(got, want, "kernel {number} at {skip} on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_file_is_never_written() -> Result<()> {
+    let file = numbers(4, 2000);
+    let before = file.bytes().to_vec();
+    // Nobody else holds the input, so that its memory could become the output's.
+    let y = &matrix(&file, 4, 50, &Device::cpu()) + 1.0;
+    y.eval()?;
+    assert_eq!(file.bytes(), before);
+    let x = matrix(&file, 4, 50, &Device::cpu());
+    let mut encoder = Encoder::new(&Device::cpu())?;
+    let mut workspace = Workspace::none(&Device::cpu());
+    let run = encoder.run(&crate::ops::Softmax, &[&y], &[&x], &mut workspace);
+    assert_says(run, "expected memory that may be written, got memory of a mapped file");
+    assert_eq!(file.bytes(), before);
+    Ok(())
+}
+
+/// Tells how far its input is from an aligned address, read as bytes or as numbers.
+#[derive(Debug)]
+struct Distance {
+    bytes: bool,
+}
+
+impl Op for Distance {
+    fn name(&self) -> &'static str {
+        "distance"
+    }
+
+    fn infer(&self, _: &[&Meta]) -> Result<Metas> {
+        Ok([Meta::new(self.name(), &[], DType::U32)?].into_iter().collect())
+    }
+
+    fn reads_bytes(&self, _: usize) -> bool {
+        self.bytes
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let bytes = call.bytes(0)?;
+        assert_eq!(bytes.len(), call.meta(0).bytes());
+        if !self.bytes {
+            assert_eq!(bytemuck::cast_slice::<f32, u8>(call.input::<f32>(0)?), bytes);
+        }
+        call.output::<u32>(0)?[0] = (bytes.as_ptr().addr() % 64) as u32;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_kernel_that_reads_bytes_gets_the_files_and_others_an_aligned_copy() -> Result<()> {
+    let file = numbers(3, 2000);
+    let x = matrix(&file, 3, 50, &Device::cpu());
+    let distance = |x: &Array, bytes| Array::apply(Distance { bytes }, &[x])?.item::<u32>();
+    assert_eq!(distance(&x, true)?, 3);
+    assert_eq!(distance(&x, false)?, 0);
+    // Rows of it are at the same distance, 160 bytes each.
+    let rows = crate::ops::slice(&x, &[1, 0], &[3, 40], &[1, 1])?;
+    assert_eq!((distance(&rows, true)?, distance(&rows, false)?), ((3 + 160) % 64, 160 % 64));
+    let apart = numbers(8, 40);
+    assert_eq!(distance(&matrix(&apart, 8, 1, &Device::cpu()), false)?, 8);
+    Ok(())
+}
+
+#[test]
+fn regions_that_do_not_fit_are_errors() {
+    let (file, cpu) = (numbers(0, 10), Device::cpu());
+    assert_says(file.array(0..8, &[3], DType::F32, &cpu), "expected 12 bytes for shape [3]");
+    assert_says(file.array(32..44, &[3], DType::F32, &cpu), "within the file's 40 bytes");
+    #[allow(clippy::reversed_empty_ranges)]
+    let reversed = file.array(4..0, &[0], DType::F32, &cpu);
+    assert_says(reversed, "expected 0 bytes");
+    assert!(file.array(40..40, &[0, 3], DType::F64, &cpu).unwrap().to_bytes().unwrap().is_empty());
+    assert_says(MappedFile::open(std::env::temp_dir()), "director");
+    assert!(MappedFile::from_bytes("empty", &[]).unwrap().bytes().is_empty());
+}

@@ -1,0 +1,16 @@
+// Codes of 6 bits, with a scale of 8 bits for each 16.
+
+fn decode_unit(at: u32, unit: u32, weights: ptr<function, array<f32, 32>>) {
+    let d = w_half(at + 208u);
+    let part = unit % 4u;
+    for (var i = 0u; i < 32u; i += 4u) {
+        let group = at + 192u + 2u * unit + i / 16u;
+        let scale = d * w_signed_byte(w_byte(group), 0u);
+        let low = w_word(at + 64u * (unit / 4u) + 32u * (part % 2u) + i) >> (4u * (part / 2u));
+        let high = w_word(at + 128u + 32u * (unit / 4u) + i) >> (2u * part);
+        for (var j = 0u; j < 4u; j++) {
+            let code = ((low >> (8u * j)) & 15u) | (((high >> (8u * j)) & 3u) << 4u);
+            (*weights)[i + j] = scale * (f32(code) - 32.0);
+        }
+    }
+}
