@@ -6,6 +6,9 @@ mod copy;
 pub(crate) mod fused;
 #[allow(unsafe_code)]
 pub(crate) mod gemm;
+// What the ops for quantized weights call.
+#[allow(unsafe_code, dead_code)]
+pub(crate) mod quant;
 pub(crate) mod simd;
 mod sync;
 #[allow(unsafe_code)]
