@@ -79,6 +79,14 @@ impl Simd for Avx2 {
         unsafe { _mm256_loadu2_m128i(high.cast(), low.cast()) }
     }
     #[inline(always)]
+    unsafe fn twice(bytes: u128) -> __m256i {
+        // SAFETY: see above.
+        unsafe {
+            let (low, high) = (bytes as u64, (bytes >> 64) as u64);
+            _mm256_broadcastsi128_si256(_mm_set_epi64x(high as i64, low as i64))
+        }
+    }
+    #[inline(always)]
     unsafe fn nibbles(from: *const u8) -> __m256i {
         // SAFETY: see above.
         unsafe {

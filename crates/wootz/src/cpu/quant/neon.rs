@@ -76,6 +76,14 @@ impl Simd for Neon {
         unsafe { Two(vld1q_u8(low), vld1q_u8(high)) }
     }
     #[inline(always)]
+    unsafe fn twice(bytes: u128) -> Self::Bytes {
+        // SAFETY: see above.
+        unsafe {
+            let (low, high) = (vcreate_u8(bytes as u64), vcreate_u8((bytes >> 64) as u64));
+            Two(vcombine_u8(low, high), vcombine_u8(low, high))
+        }
+    }
+    #[inline(always)]
     unsafe fn nibbles(from: *const u8) -> Self::Bytes {
         // SAFETY: see above.
         unsafe {

@@ -22,8 +22,9 @@ pub(super) trait Simd: Copy + 'static {
     /// Eight f32.
     type Floats: Copy;
 
-    /// Whether loops over groups are worth their length in code.
-    const UNROLLED: bool = true;
+    /// Whether loops over groups are worth their length in code. In development builds they are not: it is
+    /// what takes longest to compile.
+    const UNROLLED: bool = cfg!(not(debug_assertions));
 
     /// Bytes that stand in the program.
     unsafe fn bytes(from: &[u8; GROUP]) -> Self::Bytes;
@@ -31,6 +32,8 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn load(from: *const u8) -> Self::Bytes;
     /// Sixteen bytes from each of two places.
     unsafe fn halves(low: *const u8, high: *const u8) -> Self::Bytes;
+    /// Sixteen bytes, the lowest first, twice.
+    unsafe fn twice(bytes: u128) -> Self::Bytes;
     /// The low nibbles of sixteen bytes, then their high nibbles.
     unsafe fn nibbles(from: *const u8) -> Self::Bytes;
     /// The low and the high nibble of the first of sixteen bytes, then those of the second, …
@@ -155,6 +158,11 @@ impl Simd for Portable {
         // SAFETY: passed on to the caller.
         let (low, high): ([u8; 16], [u8; 16]) = unsafe { (read(low), read(high)) };
         std::array::from_fn(|i| if i < 16 { low[i] } else { high[i - 16] })
+    }
+    #[inline(always)]
+    unsafe fn twice(bytes: u128) -> Self::Bytes {
+        let bytes = bytes.to_le_bytes();
+        std::array::from_fn(|i| bytes[i % 16])
     }
     #[inline(always)]
     unsafe fn nibbles(from: *const u8) -> Self::Bytes {

@@ -89,14 +89,16 @@ impl<const BITS: usize> Affine<BITS> {
 
     #[inline(always)]
     unsafe fn any_width<S: Simd>(from: *const u8) -> S::Bytes {
-        // SAFETY: passed on to the caller. Fewer than sixteen bytes are copied before they are used.
+        // SAFETY: passed on to the caller. Nothing past the group is read.
         unsafe {
-            let bytes = if Self::GROUP_BYTES >= 16 {
-                S::halves(from, from.add(Self::GROUP_BYTES - 16))
-            } else {
-                let mut copy = [0u8; 16];
-                copy.as_mut_ptr().copy_from_nonoverlapping(from, Self::GROUP_BYTES);
-                S::halves(copy.as_ptr(), copy.as_ptr())
+            let bytes = match Self::GROUP_BYTES {
+                4 => S::twice(read::<u32>(from).into()),
+                8 => S::twice(read::<u64>(from).into()),
+                12 => {
+                    let last = u128::from(read::<u32>(from.add(8)));
+                    S::twice(u128::from(read::<u64>(from)) | last << 64)
+                }
+                bytes => S::halves(from, from.add(bytes - 16)),
             };
             let pairs = S::shuffle(bytes, S::bytes(&Self::PLACES));
             let pairs = S::multiply(pairs, S::bytes(&Self::MOVES));
