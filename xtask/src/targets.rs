@@ -1,5 +1,6 @@
 //! `cargo xtask check-apple` and `check-windows`: type checks for systems that this one is not.
-//! Nothing is linked and nothing runs, so neither a Mac nor Xcode is needed.
+//! Nothing is linked and nothing runs, so neither a Mac nor Xcode is needed. And `test --aarch64`, which
+//! links and runs, under emulation.
 //!
 //! The standard library of the other system must come from somewhere: an installed target
 //! (`rustup target add`), or its sources, named by `WOOTZ_STD_SOURCES`: a folder that holds
@@ -50,6 +51,16 @@ pub(crate) const WINDOWS: Target = Target {
     targets: &["--lib", "--bins"],
 };
 
+/// Linux on Arm's processors, which qemu emulates.
+const ARM: Target = Target {
+    triple: "aarch64-unknown-linux-gnu",
+    own: ("crates/wootz/src/cpu/quant/neon.rs", "target_arch = \"aarch64\""),
+    tool: Some((ARM_LINKER, "gcc-aarch64-linux-gnu")),
+    targets: &["--lib"],
+};
+const ARM_LINKER: &str = "aarch64-linux-gnu-gcc";
+const ARM_EMULATOR: &str = "qemu-aarch64";
+
 /// Every crate, without a complaint.
 const ALL: [&str; 6] = [
     "--workspace",
@@ -91,6 +102,31 @@ pub(crate) fn run(target: &Target, options: &Options) -> Result<()> {
     if options.planted { plant(target, &standard) } else { Ok(()) }
 }
 
+/// Runs the tests of CPU kernels that are written for one processor each, on an emulated one, or says
+/// why not.
+pub(crate) fn emulated() -> Result<()> {
+    let standard = match find(&ARM)? {
+        found if has(ARM_EMULATOR) => found,
+        found => match install(&["qemu-user"]) {
+            Ok(()) => found,
+            Err(e) => Std::Missing(format!("no {ARM_EMULATOR}: {e:#}")),
+        },
+    };
+    if let Std::Missing(reason) = standard {
+        ensure!(!ci(), "{} must be tested in CI: {reason}", ARM.triple);
+        println!("SKIPPED: tests for {}: {reason}", ARM.triple);
+        return Ok(());
+    }
+    let mut tests = cargo(&["test", "--locked", "--target", ARM.triple]);
+    tests.args(["-p", "wootz", "--no-default-features"]).args(ARM.targets);
+    tests.arg("--target-dir").arg(folder());
+    let runner = format!("{ARM_EMULATOR} -cpu max -L /usr/aarch64-linux-gnu");
+    tests.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", ARM_LINKER);
+    tests.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
+    with_standard(&mut tests, &standard);
+    show(tests.arg("cpu::quant"))
+}
+
 /// `cargo clippy`, which checks and knows the house rules too, of the workspace in a folder.
 fn check(target: &Target, standard: &Std, workspace: &Path) -> Command {
     let mut c = cargo(&["clippy", "--locked", "--target", target.triple]);
@@ -98,13 +134,18 @@ fn check(target: &Target, standard: &Std, workspace: &Path) -> Command {
     c.args(["--config", "profile.dev.opt-level=0"]);
     c.args(["--config", "profile.dev.package.\"*\".opt-level=0"]);
     c.arg("--target-dir").arg(folder()).current_dir(workspace);
+    with_standard(&mut c, standard);
+    c
+}
+
+/// Lets cargo compile the standard library where there are only its sources.
+fn with_standard(c: &mut Command, standard: &Std) {
     if let Std::Sources(library) = standard {
         // What cargo and the compiler otherwise allow in nightly versions only; here it decides
         // about a check, never about a product.
         c.arg("-Zbuild-std=std,panic_abort");
         c.env("__CARGO_TESTS_ONLY_SRC_ROOT", library).env("RUSTC_BOOTSTRAP", "1");
     }
-    c
 }
 
 fn find(target: &Target) -> Result<Std> {

@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use crate::docs;
 use crate::driver::Driver;
 use crate::run::{cargo, ci, has, install, show};
+use crate::targets;
 
 /// Options of `test`.
 #[derive(clap::Args)]
@@ -18,6 +19,9 @@ pub(crate) struct Options {
     /// With --programs: where to begin; a failure prints it
     #[arg(long, requires = "programs")]
     seed: Option<u64>,
+    /// Only the CPU kernels that are written for one processor each, on aarch64 emulated by qemu
+    #[arg(long, conflicts_with_all = ["metal_sim", "vector", "programs"])]
+    aarch64: bool,
     /// Only the kernels as Metal: their MSL compiled with clang and run on the CPU
     #[arg(long)]
     metal_sim: bool,
@@ -33,6 +37,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     if options.vector {
         return vector();
+    }
+    if options.aarch64 {
+        return targets::emulated();
     }
     if let Some(count) = options.programs {
         return programs(count, options.seed);

@@ -1,0 +1,105 @@
+//! GGUF's blocks of thirty-two: one f16 scale each, and maybe an offset.
+
+use super::{AT_ONCE, Format, Row, Scales, centred, plain, read, with_offsets};
+use crate::cpu::quant::vector::{GROUP, Simd};
+
+/// The f16 at the same place in every block.
+#[inline(always)]
+pub(super) unsafe fn each_f16<S: Simd, const BYTES: usize>(
+    first: *const u8,
+    groups: usize,
+) -> S::Floats {
+    if groups == AT_ONCE {
+        // SAFETY: passed on to the caller.
+        return unsafe { S::each_f16(first, BYTES) };
+    }
+    let mut bits = [0u16; AT_ONCE];
+    for (group, bits) in bits.iter_mut().enumerate() {
+        if group < groups {
+            // SAFETY: the row has the groups.
+            *bits = unsafe { read(first.add(group * BYTES)) };
+        }
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { S::from_f16(&bits) }
+}
+
+#[inline(always)]
+pub(super) fn at<const BYTES: usize>(row: &Row, block: usize, group: usize) -> *const u8 {
+    row.codes.wrapping_add((AT_ONCE * block + group) * BYTES)
+}
+
+/// The formats whose blocks are: scale, offset (or none, and then codes count from `$zero`), fifth
+/// bits (or none), nibbles.
+macro_rules! nibble_blocks {
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal, offset $offset:expr, fifth $fifth:expr, zero $zero:literal;)*) => {$(
+        $(#[$doc])*
+        pub(in super::super) struct $name;
+
+        impl Format for $name {
+            const BYTES: usize = AT_ONCE * $bytes;
+
+            #[inline(always)]
+            unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {
+                let first = at::<$bytes>(row, block, 0);
+                let offset: Option<usize> = $offset;
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    let scales = each_f16::<S, $bytes>(first, groups);
+                    match offset {
+                        Some(by) => {
+                            with_offsets(scales, each_f16::<S, $bytes>(first.add(by), groups))
+                        }
+                        None => centred(scales, $zero),
+                    }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+                let block = at::<$bytes>(row, block, group);
+                let fifth: Option<usize> = $fifth;
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    let nibbles = S::nibbles(block.add($bytes - GROUP / 2));
+                    match fifth {
+                        Some(by) => S::or(nibbles, S::where_set(read(block.add(by)), 16)),
+                        None => nibbles,
+                    }
+                }
+            }
+        }
+    )*};
+}
+
+nibble_blocks! {
+    /// Four bits, counted from 8.
+    Q4_0: 18, offset None, fifth None, zero 8.0;
+    /// Four bits and an offset.
+    Q4_1: 20, offset Some(2), fifth None, zero 0.0;
+    /// Five bits, counted from 16.
+    Q5_0: 22, offset None, fifth Some(2), zero 16.0;
+    /// Five bits and an offset.
+    Q5_1: 24, offset Some(2), fifth Some(4), zero 0.0;
+}
+
+/// Signed bytes.
+pub(in super::super) struct Q8_0;
+
+impl Format for Q8_0 {
+    const BYTES: usize = AT_ONCE * 34;
+    const SIGNED: bool = true;
+    const OFFSETS: bool = false;
+
+    #[inline(always)]
+    unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {
+        // SAFETY: passed on to the caller.
+        unsafe { plain(each_f16::<S, 34>(at::<34>(row, block, 0), groups)) }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { S::load(at::<34>(row, block, group).add(2)) }
+    }
+}

@@ -1,0 +1,124 @@
+//! Formats whose four-bit codes stand for entries of a table.
+
+use super::blocks::{at, each_f16};
+use super::{AT_ONCE, Format, Row, Scales, both, half, plain, read};
+use crate::cpu::quant::vector::{GROUP, Simd};
+
+/// What IQ4_NL's and IQ4_XS's codes mean.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// What codes of floats of four bits (e2m1) mean, doubled.
+const FLOATS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+#[inline(always)]
+unsafe fn look_up<S: Simd>(codes: S::Bytes, table: &[i8; 16]) -> S::Bytes {
+    // SAFETY: passed on to the caller.
+    unsafe { S::shuffle(S::bytes(&std::array::from_fn(|i| table[i % 16] as u8)), codes) }
+}
+
+/// Half of the powers of two that bytes stand for, each `stride` from the one before.
+#[inline(always)]
+unsafe fn half_powers<S: Simd>(first: *const u8, stride: usize, groups: usize) -> S::Floats {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let bytes = match (stride, groups) {
+            (1, AT_ONCE) => read(first),
+            _ => (0..groups).fold(0, |all, i| all | (*first.add(i * stride) as u64) << (8 * i)),
+        };
+        S::mul(S::powers(bytes), S::splat(0.5))
+    }
+}
+
+/// A float of eight bits, with four for the exponent (e4m3).
+#[inline(always)]
+fn from_e4m3(byte: u8) -> f32 {
+    let magnitude = match byte & 127 {
+        127 => f32::NAN,
+        bits => f32::from_bits((bits as u32) << 20) * f32::from_bits(247 << 23),
+    };
+    if byte > 127 { -magnitude } else { magnitude }
+}
+
+macro_rules! tables {
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal, halves $halves:literal,
+       scales |$scale_row:ident, $scale_block:ident, $groups:ident| $scales:block
+       codes |$code_row:ident, $code_block:ident, $group:ident| $codes:block in $table:ident)*) => {$(
+        $(#[$doc])*
+        pub(in super::super) struct $name;
+
+        impl Format for $name {
+            const BYTES: usize = $bytes;
+            const SIGNED: bool = true;
+            const HALVES: bool = $halves;
+            const OFFSETS: bool = false;
+
+            #[inline(always)]
+            unsafe fn scales<S: Simd>(
+                $scale_row: &Row,
+                $scale_block: usize,
+                $groups: usize,
+            ) -> Scales<S> {
+                // SAFETY: passed on to the caller.
+                unsafe { $scales }
+            }
+
+            #[inline(always)]
+            unsafe fn codes<S: Simd>(
+                $code_row: &Row,
+                $code_block: usize,
+                $group: usize,
+            ) -> S::Bytes {
+                // SAFETY: passed on to the caller.
+                unsafe { look_up::<S>($codes, &$table) }
+            }
+        }
+    )*};
+}
+
+tables! {
+    /// GGUF's blocks of thirty-two with an f16 scale.
+    Iq4Nl: 144, halves false,
+    scales |row, block, groups| { plain(each_f16::<S, 18>(at::<18>(row, block, 0), groups)) }
+    codes |row, block, group| { S::nibbles(at::<18>(row, block, group).add(2)) } in UNEVEN
+
+    /// GGUF's blocks of 256: one f16, and a six-bit scale, counted from 32, of thirty-two.
+    Iq4Xs: 136, halves false,
+    scales |row, block, _groups| {
+        let block = row.codes.wrapping_add(block * 136);
+        let (high, low) = (read::<u16>(block.add(2)), read::<[u8; 4]>(block.add(4)));
+        let six: [u8; 8] = std::array::from_fn(|i| {
+            (low[i / 2] >> (4 * (i % 2)) & 15) | ((high >> (2 * i) & 3) as u8) << 4
+        });
+        let d = half::<S>(block);
+        plain(S::mul_add(d, S::from_u8(u64::from_le_bytes(six)), S::mul(d, S::splat(-32.0))))
+    }
+    codes |row, block, group| {
+        S::nibbles(row.codes.wrapping_add(block * 136 + 8 + GROUP / 2 * group))
+    } in UNEVEN
+
+    /// GGUF's blocks of thirty-two with a power of two as scale.
+    Mxfp4Blocks: 136, halves false,
+    scales |row, block, groups| {
+        plain(half_powers::<S>(at::<17>(row, block, 0), 17, groups))
+    }
+    codes |row, block, group| { S::nibbles(at::<17>(row, block, group).add(1)) } in FLOATS
+
+    /// MLX's groups of thirty-two with a power of two as scale.
+    Mxfp4: 128, halves false,
+    scales |row, block, groups| {
+        plain(half_powers::<S>(row.scales.wrapping_add(AT_ONCE * block), 1, groups))
+    }
+    codes |row, block, group| { S::nibble_pairs(at::<16>(row, block, group)) } in FLOATS
+
+    /// MLX's groups of sixteen with a float of eight bits as scale.
+    Nvfp4: 128, halves true,
+    scales |row, block, groups| {
+        let first = row.scales.wrapping_add(2 * AT_ONCE * block);
+        let scales: [f32; 2 * AT_ONCE] = std::array::from_fn(|i| match i < 2 * groups {
+            true => 0.5 * from_e4m3(*first.add(i)),
+            false => 0.0,
+        });
+        let scales = both([0, AT_ONCE], |at| S::load_floats(scales.as_ptr().wrapping_add(at)));
+        Scales { scales, offsets: [S::zero(); 2] }
+    }
+    codes |row, block, group| { S::nibble_pairs(at::<16>(row, block, group)) } in FLOATS
+}

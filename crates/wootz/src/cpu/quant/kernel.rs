@@ -1,0 +1,290 @@
+//! The dot product of rows of weights with rows of activations, and decoding, for every format and
+//! instruction set. Each result is summed in one order, whatever else is computed beside it.
+
+use std::mem::MaybeUninit;
+
+use super::activations::X;
+use super::formats::{AT_ONCE, Format, Row};
+use super::vector::{GROUP, Portable, Simd, total};
+
+/// Rows of weights, or of activations, that one call takes at most.
+pub(super) const MOST: usize = 4;
+/// Rows of weights that are multiplied with one of activations at a time: additions to one sum wait
+/// for each other.
+pub(super) const AT_A_TIME: usize = 4;
+
+/// Bytes from what is multiplied to what is fetched meanwhile.
+const AHEAD: usize = 512;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The kernels of one format.
+pub(super) struct Kernels {
+    /// By level (fast, exact): some rows of weights with one of activations, one with two, one with four.
+    pub(super) dots: [[Dot; 3]; 2],
+    pub(super) decode: Decode,
+}
+
+/// Products of rows of `groups` groups; row of weights `r` with row of activations `n` goes to
+/// `r + n` (one of the two is always zero).
+pub(super) type Dot = unsafe fn(&[Row; MOST], &[X; MOST], groups: usize, &mut [f32; MOST]);
+
+/// Writes a row of `groups` groups.
+pub(super) type Decode = unsafe fn(&Row, groups: usize, to: *mut f32);
+
+/// Does something for each of eight groups, whose numbers are known to the compiler.
+macro_rules! each_group {
+    ($groups:ident, $do:expr) => {
+        if $groups == AT_ONCE && S::UNROLLED {
+            $do(0);
+            $do(1);
+            $do(2);
+            $do(3);
+            $do(4);
+            $do(5);
+            $do(6);
+            $do(7);
+        } else {
+            for group in 0..$groups {
+                $do(group);
+            }
+        }
+    };
+}
+
+/// # Safety
+/// The processor has `S`'s instruction set; rows and activations have the groups.
+#[inline(always)]
+unsafe fn dot<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: usize>(
+    rows: &[Row; MOST],
+    x: &[X; MOST],
+    groups: usize,
+    to: &mut [f32; MOST],
+) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let mut sums = [[S::zero(); N]; R];
+        let mut offsets = [[S::zero(); N]; R];
+        let mut scales = [[MaybeUninit::uninit(); N]; R];
+        for block in 0..groups.div_ceil(AT_ONCE) {
+            let groups = (groups - block * AT_ONCE).min(AT_ONCE);
+            make_scales::<F, S, R, N>(rows, x, block, groups, &mut scales, &mut offsets);
+            multiply::<F, S, EXACT, R, N>(rows, x, block, groups, &scales, &mut sums);
+        }
+        for r in 0..R {
+            for n in 0..N {
+                to[r + n] = total::<S>(sums[r][n]);
+                if F::OFFSETS {
+                    to[r + n] += total::<S>(offsets[r][n]);
+                }
+            }
+        }
+    }
+}
+
+/// The same, one row with one row at a time: where registers are few, nothing is won by more.
+///
+/// # Safety
+/// As for [`dot`].
+unsafe fn one_by_one<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: usize>(
+    rows: &[Row; MOST],
+    x: &[X; MOST],
+    groups: usize,
+    to: &mut [f32; MOST],
+) {
+    for i in 0..R.max(N) {
+        let (row, x) = (rows[if R > 1 { i } else { 0 }], x[if N > 1 { i } else { 0 }]);
+        let mut result = [0f32; MOST];
+        // SAFETY: passed on to the caller.
+        unsafe { one::<F, S, EXACT>(row, x, groups, &mut result) };
+        to[i] = result[0];
+    }
+}
+
+#[inline(never)]
+unsafe fn one<F: Format, S: Simd, const EXACT: bool>(
+    row: Row,
+    x: X,
+    groups: usize,
+    to: &mut [f32; MOST],
+) {
+    // SAFETY: passed on to the caller.
+    unsafe { dot::<F, S, EXACT, 1, 1>(&[row; MOST], &[x; MOST], groups, to) }
+}
+
+/// The scales of the products of eight groups, or of their halves: one of weights times one of
+/// activations.
+type Products<S> = MaybeUninit<[<S as Simd>::Floats; 2]>;
+
+/// A group of codes, as the level wants it.
+enum Codes<S: Simd> {
+    Bytes(S::Bytes),
+    Wide(S::Wide),
+}
+
+/// Multiplies scales, and adds what offsets bring.
+#[inline(always)]
+unsafe fn make_scales<F: Format, S: Simd, const R: usize, const N: usize>(
+    rows: &[Row; MOST],
+    x: &[X; MOST],
+    block: usize,
+    groups: usize,
+    to: &mut [[Products<S>; N]; R],
+    sums: &mut [[S::Floats; N]; R],
+) {
+    let halves = if F::HALVES { 2 } else { 1 };
+    // SAFETY: passed on to the caller.
+    unsafe {
+        for r in 0..R {
+            let of_weights = match groups {
+                AT_ONCE => F::scales::<S>(&rows[r], block, AT_ONCE),
+                _ => F::scales::<S>(&rows[r], block, groups),
+            };
+            for n in 0..N {
+                let side = &*x[n].sides.add(block);
+                let (of_x, sums_of_x) = match F::HALVES {
+                    true => (side.half_scales.as_ptr(), side.half_sums.as_ptr()),
+                    false => (side.scales.as_ptr(), side.sums.as_ptr()),
+                };
+                for half in 0..halves {
+                    let at = AT_ONCE * half;
+                    let product = S::mul(of_weights.scales[half], S::load_floats(of_x.add(at)));
+                    // Volatile, so that the compiler does not move numbers about in registers: for
+                    // that there are the fewest units.
+                    to[r][n].as_mut_ptr().cast::<S::Floats>().add(half).write_volatile(product);
+                    if F::OFFSETS {
+                        let mut offsets = of_weights.offsets[half];
+                        if F::ZERO != 0.0 {
+                            let zero = S::splat(-F::ZERO);
+                            offsets = S::mul_add(of_weights.scales[half], zero, offsets);
+                        }
+                        let x = S::load_floats(sums_of_x.add(at));
+                        sums[r][n] = S::mul_add(offsets, x, sums[r][n]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Adds the products of at most eight groups.
+#[inline(always)]
+unsafe fn multiply<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: usize>(
+    rows: &[Row; MOST],
+    x: &[X; MOST],
+    block: usize,
+    groups: usize,
+    scales: &[[Products<S>; N]; R],
+    sums: &mut [[S::Floats; N]; R],
+) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let bytes = if EXACT { 2 * GROUP } else { GROUP };
+        for row in &rows[..R] {
+            for line in (0..F::BYTES).step_by(LINE) {
+                S::prefetch(row.codes.wrapping_add(block * F::BYTES + line + AHEAD));
+            }
+        }
+        each_group!(groups, |group: usize| {
+            let at = (block * AT_ONCE + group) * bytes;
+            for r in 0..R {
+                let codes: Codes<S> = match EXACT {
+                    true => Codes::Wide(F::wide_codes::<S>(&rows[r], block, group)),
+                    false => Codes::Bytes(F::codes::<S>(&rows[r], block, group)),
+                };
+                for n in 0..N {
+                    let x = x[n].codes.add(at);
+                    let products = match codes {
+                        Codes::Wide(codes) => S::dot_wide(codes, x),
+                        Codes::Bytes(codes) => S::dot(F::SIGNED, codes, x),
+                    };
+                    let scales = scales[r][n].as_ptr().cast::<f32>();
+                    let scale = match F::HALVES {
+                        true => S::splat_halves(*scales.add(2 * group), *scales.add(2 * group + 1)),
+                        false => S::splat(*scales.add(group)),
+                    };
+                    sums[r][n] = S::mul_add(S::floats(products), scale, sums[r][n]);
+                }
+            }
+        });
+    }
+}
+
+/// # Safety
+/// The processor has `S`'s instruction set; the row has the groups, and there is place for them.
+#[inline(always)]
+unsafe fn decode<F: Format, S: Simd>(row: &Row, groups: usize, to: *mut f32) {
+    for block in 0..groups.div_ceil(AT_ONCE) {
+        let groups = (groups - block * AT_ONCE).min(AT_ONCE);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let side = F::scales::<S>(row, block, groups);
+            let (mut scales, mut offsets) = ([0f32; 2 * AT_ONCE], [0f32; 2 * AT_ONCE]);
+            for half in 0..2 {
+                let at = AT_ONCE * half;
+                S::store_floats(side.scales[half], scales.as_mut_ptr().add(at));
+                S::store_floats(side.offsets[half], offsets.as_mut_ptr().add(at));
+            }
+            each_group!(groups, |group: usize| {
+                let codes = F::codes::<S>(row, block, group);
+                let to = to.add((block * AT_ONCE + group) * GROUP);
+                for part in 0..GROUP / 8 {
+                    let at = if F::HALVES { 2 * group + part / 2 } else { group };
+                    let (scale, offset) = (S::splat(scales[at]), S::splat(offsets[at]));
+                    let codes = S::code_floats(F::SIGNED, codes, part);
+                    let codes = match F::ZERO {
+                        0.0 => codes,
+                        zero => S::mul_add(codes, S::splat(1.0), S::splat(-zero)),
+                    };
+                    let weights = match F::OFFSETS {
+                        true => S::mul_add(codes, scale, offset),
+                        false => S::mul(codes, scale),
+                    };
+                    S::store_floats(weights, to.add(8 * part));
+                }
+            });
+        }
+    }
+}
+
+/// The kernels compiled for an instruction set.
+macro_rules! instruction_set {
+    ($name:ident, $simd:ty, $dot:ident, $(#[$attribute:meta])*) => {
+        pub(super) mod $name {
+            use super::*;
+
+            $(#[$attribute])*
+            unsafe fn dot<F: Format, const EXACT: bool, const R: usize, const N: usize>(
+                rows: &[Row; MOST],
+                x: &[X; MOST],
+                groups: usize,
+                to: &mut [f32; MOST],
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { super::$dot::<F, $simd, EXACT, R, N>(rows, x, groups, to) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn decode<F: Format>(row: &Row, groups: usize, to: *mut f32) {
+                // SAFETY: passed on to the caller.
+                unsafe { super::decode::<F, $simd>(row, groups, to) }
+            }
+
+            pub(in super::super) const fn table<F: Format>() -> Kernels {
+                Kernels {
+                    dots: [
+                        [dot::<F, false, AT_A_TIME, 1>, dot::<F, false, 1, 2>, dot::<F, false, 1, MOST>],
+                        [dot::<F, true, AT_A_TIME, 1>, dot::<F, true, 1, 2>, dot::<F, true, 1, MOST>],
+                    ],
+                    decode: decode::<F>,
+                }
+            }
+        }
+    };
+}
+
+instruction_set!(any, Portable, one_by_one,);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(avx2, super::super::avx2::Avx2, dot, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "aarch64")]
+instruction_set!(neon, super::super::neon::Neon, dot, #[target_feature(enable = "neon,dotprod")]);

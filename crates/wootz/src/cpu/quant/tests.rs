@@ -1,0 +1,450 @@
+//! Every format, level and instruction set beside weights that are decoded one by one in f64.
+
+use half::{bf16, f16};
+
+use super::kernel::Kernels;
+use super::*;
+
+const FORMATS: [Format; 22] = [
+    Format::Q4_0,
+    Format::Q4_1,
+    Format::Q5_0,
+    Format::Q5_1,
+    Format::Q8_0,
+    Format::Q2K,
+    Format::Q3K,
+    Format::Q4K,
+    Format::Q5K,
+    Format::Q6K,
+    Format::Iq4Nl,
+    Format::Iq4Xs,
+    Format::Mxfp4Blocks,
+    Format::Affine1,
+    Format::Affine2,
+    Format::Affine3,
+    Format::Affine4,
+    Format::Affine5,
+    Format::Affine6,
+    Format::Affine8,
+    Format::Mxfp4,
+    Format::Nvfp4,
+];
+
+/// Numbers that look random and are the same every time.
+struct Random(u64);
+
+impl Random {
+    fn bits(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    fn unit(&mut self) -> f32 {
+        self.bits() as f32 / (1u64 << 30) as f32 - 1.0
+    }
+
+    /// About normal.
+    fn normal(&mut self) -> f32 {
+        (0..6).map(|_| self.unit()).sum::<f32>() / 2f32.sqrt()
+    }
+}
+
+/// A matrix with memory of its own, which begins at an odd address.
+struct Matrix {
+    format: Format,
+    shape: [usize; 2],
+    codes: Vec<u8>,
+    scales: Vec<u8>,
+    biases: Vec<u8>,
+    numbers: Numbers,
+    group: usize,
+}
+
+/// Where the f16 of a block are.
+fn halves_of(format: Format) -> &'static [usize] {
+    match format {
+        Format::Q4_0 | Format::Q5_0 | Format::Q8_0 | Format::Iq4Nl | Format::Iq4Xs => &[0],
+        Format::Q4_1 | Format::Q5_1 | Format::Q4K | Format::Q5K => &[0, 2],
+        Format::Q2K => &[80, 82],
+        Format::Q3K => &[108],
+        Format::Q6K => &[208],
+        _ => &[],
+    }
+}
+
+impl Matrix {
+    fn random(
+        format: Format,
+        [rows, columns]: [usize; 2],
+        numbers: Numbers,
+        group: usize,
+        random: &mut Random,
+    ) -> Matrix {
+        let Shape { weights, bytes, arrays } = format.shape();
+        let mut codes = vec![0u8; 1 + rows * columns / weights * bytes];
+        codes.iter_mut().for_each(|byte| *byte = random.bits() as u8);
+        for block in codes[1..].chunks_exact_mut(bytes) {
+            for &at in halves_of(format) {
+                let scale = f16::from_f32(0.01 + 0.02 * random.unit().abs());
+                block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+            }
+            if format == Format::Mxfp4Blocks {
+                block[0] = 120 + block[0] % 4;
+            }
+        }
+        let mut array = |wanted: bool| {
+            let mut bytes = vec![0u8];
+            for _ in 0..if wanted { rows * columns / group } else { 0 } {
+                let x = 0.03 * random.unit();
+                match numbers {
+                    Numbers::F32 => bytes.extend(x.to_le_bytes()),
+                    Numbers::F16 => bytes.extend(f16::from_f32(x).to_le_bytes()),
+                    Numbers::Bf16 => bytes.extend(bf16::from_f32(x).to_le_bytes()),
+                    Numbers::Byte if format == Format::Nvfp4 => {
+                        bytes.push(random.bits() as u8 & 0x3f)
+                    }
+                    Numbers::Byte => bytes.push(120 + random.bits() as u8 % 4),
+                }
+            }
+            bytes
+        };
+        let (scales, biases) = (array(arrays > 0), array(arrays > 1));
+        Matrix { format, shape: [rows, columns], codes, scales, biases, numbers, group }
+    }
+
+    fn weights(&self) -> Weights<'_> {
+        let apart = Apart {
+            scales: &self.scales[1..],
+            biases: &self.biases[1..],
+            numbers: self.numbers,
+            group: self.group,
+        };
+        Weights::new("test", self.format, self.shape, &self.codes[1..], apart).unwrap()
+    }
+
+    fn number(&self, from: &[u8], i: usize) -> f64 {
+        let at = i * self.numbers.bytes();
+        let pair = || [from[at], from[at + 1]];
+        match self.numbers {
+            Numbers::F32 => f32::from_le_bytes(from[at..at + 4].try_into().unwrap()).into(),
+            Numbers::F16 => f16::from_le_bytes(pair()).into(),
+            Numbers::Bf16 => bf16::from_le_bytes(pair()).into(),
+            Numbers::Byte if self.format == Format::Nvfp4 => {
+                let (exponent, mantissa) = ((from[at] >> 3) as i32 & 15, (from[at] & 7) as f64);
+                match exponent {
+                    0 => mantissa * 2f64.powi(-9),
+                    _ => (8.0 + mantissa) * 2f64.powi(exponent - 10),
+                }
+            }
+            Numbers::Byte => 2f64.powi(from[at] as i32 - 127),
+        }
+    }
+
+    /// All weights, from the formats' descriptions.
+    fn decoded(&self) -> Vec<f64> {
+        let [rows, columns] = self.shape;
+        let Shape { weights, bytes, .. } = self.format.shape();
+        (0..rows * columns)
+            .map(|i| {
+                let block = &self.codes[1 + i / weights * bytes..][..bytes];
+                let apart = (&self.scales[1..], &self.biases[1..]);
+                match self.format.shape().arrays {
+                    0 => block_weight(self.format, block, i % weights),
+                    arrays => {
+                        let scale = self.number(apart.0, i / self.group);
+                        let code = stream_code(block, bytes * 8 / weights, i % weights);
+                        match arrays {
+                            1 => scale * e2m1(code),
+                            _ => scale * code as f64 + self.number(apart.1, i / self.group),
+                        }
+                    }
+                }
+            })
+            .collect()
+    }
+}
+
+fn stream_code(block: &[u8], bits: usize, i: usize) -> u8 {
+    (0..bits).map(|b| (block[(i * bits + b) / 8] >> ((i * bits + b) % 8) & 1) << b).sum()
+}
+
+fn e2m1(code: u8) -> f64 {
+    let magnitude = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][code as usize & 7];
+    if code & 8 == 0 { magnitude } else { -magnitude }
+}
+
+fn uneven(code: u8) -> f64 {
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113][code as usize] as f64
+}
+
+fn block_weight(format: Format, block: &[u8], i: usize) -> f64 {
+    let half = |at: usize| f64::from(f16::from_le_bytes([block[at], block[at + 1]]));
+    let nibble = |at: usize| block[at + i % 16] >> (4 * (i / 16)) & 15;
+    let bit = |at: usize| (block[at + i / 8] >> (i % 8) & 1) as f64;
+    // For blocks of 256: group of 32 and place in it.
+    let (group, lane) = (i / 32, i % 32);
+    let pair = || {
+        let s = &block[4..16];
+        match group {
+            0..4 => (s[group] & 63, s[group + 4] & 63),
+            _ => {
+                (s[group + 4] & 15 | s[group - 4] >> 6 << 4, s[group + 4] >> 4 | s[group] >> 6 << 4)
+            }
+        }
+    };
+    let wide_nibble =
+        |at: usize| (block[at + group / 2 * 32 + lane] >> (4 * (group % 2)) & 15) as f64;
+    let crumb = |at: usize| (block[at + group / 4 * 32 + lane] >> (2 * (group % 4)) & 3) as f64;
+    match format {
+        Format::Q4_0 => half(0) * (nibble(2) as f64 - 8.0),
+        Format::Q4_1 => half(0) * nibble(4) as f64 + half(2),
+        Format::Q5_0 => half(0) * (nibble(6) as f64 + 16.0 * bit(2) - 16.0),
+        Format::Q5_1 => half(0) * (nibble(8) as f64 + 16.0 * bit(4)) + half(2),
+        Format::Q8_0 => half(0) * block[2 + i] as i8 as f64,
+        Format::Iq4Nl => half(0) * uneven(nibble(2)),
+        Format::Mxfp4Blocks => 2f64.powi(block[0] as i32 - 127) * e2m1(nibble(1)),
+        Format::Iq4Xs => {
+            let low = block[4 + group / 2] >> (4 * (group % 2)) & 15;
+            let high = u16::from_le_bytes([block[2], block[3]]) >> (2 * group) & 3;
+            let code = block[8 + 16 * group + lane % 16] >> (4 * (lane / 16)) & 15;
+            half(0) * (low as f64 + 16.0 * high as f64 - 32.0) * uneven(code)
+        }
+        Format::Q2K => {
+            let scales = block[i / 16];
+            half(80) * (scales & 15) as f64 * crumb(16) - half(82) * (scales >> 4) as f64
+        }
+        Format::Q3K => {
+            let sixteen = i / 16;
+            let low = block[96 + sixteen % 8] >> (4 * (sixteen / 8)) & 15;
+            let high = block[104 + sixteen % 4] >> (2 * (sixteen / 4)) & 3;
+            let scale = low as f64 + 16.0 * high as f64 - 32.0;
+            let top = (block[lane] >> group & 1) as f64;
+            half(108) * scale * (crumb(32) + 4.0 * top - 4.0)
+        }
+        Format::Q4K => half(0) * pair().0 as f64 * wide_nibble(16) - half(2) * pair().1 as f64,
+        Format::Q5K => {
+            let code = wide_nibble(48) + 16.0 * (block[16 + lane] >> group & 1) as f64;
+            half(0) * pair().0 as f64 * code - half(2) * pair().1 as f64
+        }
+        Format::Q6K => {
+            let (part, quarter) = (group / 4, group % 4);
+            let low = block[64 * part + 32 * (quarter % 2) + lane] >> (4 * (quarter / 2)) & 15;
+            let high = block[128 + 32 * part + lane] >> (2 * quarter) & 3;
+            let code = low as f64 + 16.0 * high as f64 - 32.0;
+            half(208) * block[192 + i / 16] as i8 as f64 * code
+        }
+        other => panic!("{other:?} has no blocks"),
+    }
+}
+
+/// The types and groups that a format is tried with.
+fn sides(format: Format) -> Vec<(Numbers, usize)> {
+    match (format, format.shape().arrays) {
+        (Format::Nvfp4, _) => vec![(Numbers::Byte, 16)],
+        (_, 2) => [Numbers::F32, Numbers::F16, Numbers::Bf16]
+            .into_iter()
+            .flat_map(|numbers| [32, 64, 128].map(|group| (numbers, group)))
+            .collect(),
+        _ => vec![(Numbers::Byte, 32)],
+    }
+}
+
+/// The instruction sets of this processor.
+fn sets(format: Format) -> [&'static Kernels; 2] {
+    [format.kernels(), format.portable()]
+}
+
+fn activations(rows: usize, columns: usize, random: &mut Random) -> Vec<f32> {
+    (0..rows * columns).map(|_| random.normal()).collect()
+}
+
+/// The largest difference as a part of the largest result.
+fn error(results: &[f32], weights: &[f64], x: &[f32], columns: usize) -> f64 {
+    let rows = weights.len() / columns;
+    let (mut worst, mut largest) = (0f64, 0f64);
+    for (i, &result) in results.iter().enumerate() {
+        let weights = &weights[i % rows * columns..][..columns];
+        let x = &x[i / rows * columns..][..columns];
+        let exact: f64 = weights.iter().zip(x).map(|(w, &x)| w * x as f64).sum();
+        // Not `max`, which passes over NaN.
+        let difference = (result as f64 - exact).abs();
+        worst = if difference <= worst { worst } else { difference };
+        largest = largest.max(exact.abs());
+    }
+    worst / largest
+}
+
+#[test]
+fn decoded_weights_are_those_of_the_descriptions() {
+    let mut random = Random(1);
+    for format in FORMATS {
+        for (numbers, group) in sides(format) {
+            let matrix = Matrix::random(format, [3, 768], numbers, group, &mut random);
+            let expected = matrix.decoded();
+            for kernels in sets(format) {
+                let weights = Weights { kernels, ..matrix.weights() };
+                let mut got = vec![f32::NAN; 2 * 768];
+                weights.decode("test", 1, &mut got).unwrap();
+                for (i, (&got, &expected)) in got.iter().zip(&expected[768..]).enumerate() {
+                    let same = got == expected as f32;
+                    assert!(same, "{format:?} {numbers:?} {group} {i}: {got}, not {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_of_every_format_and_set_are_near_those_in_f64() {
+    let mut random = Random(2);
+    for format in FORMATS {
+        for (numbers, group) in sides(format) {
+            // Not a whole number of times eight groups, where the format allows it.
+            let unit = format.shape().weights.max(group);
+            let columns = if unit == 256 { 512 } else { 256 + unit };
+            let matrix = Matrix::random(format, [9, columns], numbers, group, &mut random);
+            let decoded = matrix.decoded();
+            let x = activations(7, columns, &mut random);
+            for (level, tolerance) in [(Level::Exact, 1e-4), (Level::Fast, 1.5e-2)] {
+                let prepared = Activations::new(level, &x, columns);
+                for (set, kernels) in sets(format).into_iter().enumerate() {
+                    let mut results = vec![f32::NAN; 7 * 9];
+                    let weights = Weights { kernels, ..matrix.weights() };
+                    weights.multiply("test", &prepared, &mut results).unwrap();
+                    let error = error(&results, &decoded, &x, columns);
+                    assert!(
+                        error < tolerance,
+                        "{format:?} {numbers:?} {group} {level:?} {set}: {error}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn exact_products_hold_their_promise_where_one_activation_stands_out() {
+    let mut random = Random(3);
+    let columns = 11008;
+    for format in FORMATS {
+        let (numbers, group) = sides(format)[0];
+        let matrix = Matrix::random(format, [64, columns], numbers, group, &mut random);
+        let decoded = matrix.decoded();
+        let mut x = activations(1, columns, &mut random);
+        for outlier in [1.0, 100.0] {
+            x[4097] = outlier;
+            let mut results = vec![f32::NAN; 64];
+            let prepared = Activations::new(Level::Exact, &x, columns);
+            matrix.weights().multiply("test", &prepared, &mut results).unwrap();
+            let error = error(&results, &decoded, &x, columns);
+            assert!(error < 1e-4, "{format:?} {outlier}: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_largest_codes_do_not_overflow() {
+    for format in FORMATS {
+        let (numbers, group) = sides(format)[0];
+        let mut random = Random(4);
+        for fill in [0u8, 0x80, 0xff] {
+            let mut matrix = Matrix::random(format, [1, 256], numbers, group, &mut random);
+            let Shape { bytes, .. } = format.shape();
+            for block in matrix.codes[1..].chunks_exact_mut(bytes) {
+                let kept: Vec<u8> = block.to_vec();
+                block.fill(fill);
+                for &at in halves_of(format) {
+                    block[at..at + 2].copy_from_slice(&kept[at..at + 2]);
+                }
+                if format == Format::Mxfp4Blocks {
+                    block[0] = kept[0];
+                }
+            }
+            let decoded = matrix.decoded();
+            if decoded.iter().all(|&w| w == 0.0) {
+                continue;
+            }
+            for (sign, level) in
+                [(1.0, Level::Exact), (-1.0, Level::Exact), (1.0, Level::Fast), (-1.0, Level::Fast)]
+            {
+                let x = [sign; 256];
+                let mut results = [f32::NAN];
+                let prepared = Activations::new(level, &x, 256);
+                matrix.weights().multiply("test", &prepared, &mut results).unwrap();
+                let error = error(&results, &decoded, &x, 256);
+                assert!(error < 1e-4, "{format:?} {fill} {level:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_product_has_the_same_bits_whatever_is_computed_beside_it() {
+    let mut random = Random(5);
+    for format in [Format::Q4_0, Format::Q6K, Format::Q8_0, Format::Affine4] {
+        let matrix =
+            Matrix::random(format, [70, 1024], sides(format)[0].0, sides(format)[0].1, &mut random);
+        let x = activations(11, 1024, &mut random);
+        for level in [Level::Exact, Level::Fast] {
+            let multiply = |x: &[f32]| {
+                let mut results = vec![f32::NAN; x.len() / 1024 * 70];
+                let prepared = Activations::new(level, x, 1024);
+                matrix.weights().multiply("test", &prepared, &mut results).unwrap();
+                results
+            };
+            let together = multiply(&x);
+            for (rows, together) in
+                [(0..1, &together[..70]), (2..4, &together[140..280]), (6..9, &together[420..630])]
+            {
+                assert_eq!(multiply(&x[rows.start * 1024..rows.end * 1024]), together);
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_that_are_not_numbers_give_nan_and_zeros_give_zero() {
+    let mut random = Random(6);
+    let matrix = Matrix::random(Format::Q4_0, [5, 512], Numbers::Byte, 32, &mut random);
+    for level in [Level::Exact, Level::Fast] {
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut x = activations(1, 512, &mut random);
+            x[77] = bad;
+            let mut results = [0f32; 5];
+            matrix
+                .weights()
+                .multiply("test", &Activations::new(level, &x, 512), &mut results)
+                .unwrap();
+            assert!(results.iter().all(|y| y.is_nan()), "{level:?} {bad}: {results:?}");
+        }
+        for zero in [0.0, 1e-38] {
+            let mut results = [1f32; 5];
+            let prepared = Activations::new(level, &[zero; 512], 512);
+            matrix.weights().multiply("test", &prepared, &mut results).unwrap();
+            assert_eq!(results, [0.0; 5]);
+        }
+    }
+}
+
+#[test]
+fn sizes_that_do_not_fit_are_errors() {
+    let codes = [0u8; 36];
+    let new = |shape, bytes: usize| {
+        Weights::new("quantized_matmul", Format::Q4_0, shape, &codes[..bytes], Apart::NONE)
+    };
+    assert!(new([1, 64], 36).is_ok());
+    assert!(new([1, 64], 35).is_err());
+    assert!(new([usize::MAX, 64], 36).is_err());
+    assert!(new([1, 65], 36).is_err());
+    let weights = new([1, 64], 36).unwrap();
+    let x = Activations::new(Level::Exact, &[0.0; 32], 32);
+    assert!(weights.multiply("quantized_matmul", &x, &mut [0.0]).is_err());
+    let x = Activations::new(Level::Exact, &[0.0; 64], 64);
+    assert!(weights.multiply("quantized_matmul", &x, &mut [0.0; 2]).is_err());
+    assert!(weights.decode("dequantize", 1, &mut [0.0; 64]).is_err());
+    let affine =
+        Apart { scales: &codes[..2], biases: &codes[..2], numbers: Numbers::F16, group: 48 };
+    assert!(Weights::new("dequantize", Format::Affine4, [1, 96], &codes, affine).is_err());
+    let none = new([0, 64], 0).unwrap();
+    none.multiply("quantized_matmul", &x, &mut []).unwrap();
+}

@@ -1,0 +1,310 @@
+//! The vectors that quantized kernels are written in: thirty-two bytes, which are one group of
+//! codes, and eight sums. One implementation an instruction set; the one here is for any processor.
+
+use half::f16;
+
+/// Codes in a group: what one vector holds, and what shares an activation scale.
+pub(super) const GROUP: usize = 32;
+
+/// The operations that formats and the dot product are made of. Halves of the bytes belong to halves
+/// of the sums: the first four sums are of the first sixteen bytes.
+///
+/// # Safety
+/// Methods may run only on a processor that has the instruction set; pointers must be valid for what
+/// is read, and need no alignment.
+pub(super) trait Simd: Copy + 'static {
+    /// Thirty-two bytes, or sixteen words of 16 bits.
+    type Bytes: Copy;
+    /// Thirty-two words of 16 bits.
+    type Wide: Copy;
+    /// Eight i32.
+    type Sums: Copy;
+    /// Eight f32.
+    type Floats: Copy;
+
+    /// Whether loops over groups are worth their length in code. In development builds they are not: it is
+    /// what takes longest to compile.
+    const UNROLLED: bool = cfg!(not(debug_assertions));
+
+    /// Bytes that stand in the program.
+    unsafe fn bytes(from: &[u8; GROUP]) -> Self::Bytes;
+    /// Thirty-two bytes from memory.
+    unsafe fn load(from: *const u8) -> Self::Bytes;
+    /// Sixteen bytes from each of two places.
+    unsafe fn halves(low: *const u8, high: *const u8) -> Self::Bytes;
+    /// Sixteen bytes, the lowest first, twice.
+    unsafe fn twice(bytes: u128) -> Self::Bytes;
+    /// The low nibbles of sixteen bytes, then their high nibbles.
+    unsafe fn nibbles(from: *const u8) -> Self::Bytes;
+    /// The low and the high nibble of the first of sixteen bytes, then those of the second, …
+    unsafe fn nibble_pairs(from: *const u8) -> Self::Bytes;
+    /// `value` where a bit is set, else zero.
+    unsafe fn where_set(bits: u32, value: u8) -> Self::Bytes;
+    unsafe fn and(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    unsafe fn xor(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Shifts of words, by a number that is known to the compiler.
+    unsafe fn shift_left(a: Self::Bytes, by: usize) -> Self::Bytes;
+    unsafe fn shift_right(a: Self::Bytes, by: usize) -> Self::Bytes;
+    /// The low halves of products of words.
+    unsafe fn multiply(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// The bytes of each half at places in the same half.
+    unsafe fn shuffle(a: Self::Bytes, places: Self::Bytes) -> Self::Bytes;
+
+    /// Codes as words of 16 bits: the even ones, then the odd ones. They are signed, or else below 256.
+    unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide;
+    /// [`Simd::nibble_pairs`], widened.
+    unsafe fn wide_nibble_pairs(from: *const u8) -> Self::Wide {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::widen(false, Self::nibble_pairs(from)) }
+    }
+    /// The dot product of a group with activations of 16 bits, of which the even ones come first.
+    unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums;
+    /// The dot product of a group with activations of 8 bits. Codes are signed, or else below 128.
+    unsafe fn dot(signed: bool, codes: Self::Bytes, activations: *const u8) -> Self::Sums;
+
+    /// The sums as floats.
+    unsafe fn floats(sums: Self::Sums) -> Self::Floats;
+    unsafe fn zero() -> Self::Floats {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::splat(0.0) }
+    }
+    unsafe fn splat(x: f32) -> Self::Floats;
+    /// One number for the sums of each half.
+    unsafe fn splat_halves(low: f32, high: f32) -> Self::Floats;
+    unsafe fn load_floats(from: *const f32) -> Self::Floats;
+    unsafe fn store_floats(x: Self::Floats, to: *mut f32);
+    unsafe fn from_f16(from: &[u16; 8]) -> Self::Floats;
+    unsafe fn from_bf16(from: &[u16; 8]) -> Self::Floats;
+    /// Eight f16, `stride` bytes from one to the next. The stride is even and at least 16.
+    unsafe fn each_f16(from: *const u8, stride: usize) -> Self::Floats;
+    /// The first floats, each `2^shared` times.
+    unsafe fn repeat(x: Self::Floats, shared: usize) -> Self::Floats;
+    /// Eight bytes, the lowest first.
+    unsafe fn from_u8(from: u64) -> Self::Floats;
+    unsafe fn from_i8(from: u64) -> Self::Floats;
+    /// Two to the power of each byte less 127; for 255 infinity.
+    unsafe fn powers(of: u64) -> Self::Floats;
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b + c`.
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// Eight codes, from `8 * part` on, as floats.
+    unsafe fn code_floats(signed: bool, codes: Self::Bytes, part: usize) -> Self::Floats;
+    /// Asks for the cache line at an address.
+    unsafe fn prefetch(_at: *const u8) {}
+}
+
+/// The same byte thirty-two times.
+#[inline(always)]
+pub(super) unsafe fn all<S: Simd>(byte: u8) -> S::Bytes {
+    // SAFETY: passed on to the caller.
+    unsafe { S::bytes(&[byte; GROUP]) }
+}
+
+/// The sum of eight floats, the halves first.
+#[inline(always)]
+pub(super) unsafe fn total<S: Simd>(x: S::Floats) -> f32 {
+    let mut lanes = [0f32; 8];
+    // SAFETY: passed on to the caller.
+    unsafe { S::store_floats(x, lanes.as_mut_ptr()) };
+    let [a, b, c, d, e, f, g, h] = lanes;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// Where in a group of sixteen-bit activations element `i` lies.
+#[inline(always)]
+pub(super) fn exact_place(i: usize) -> usize {
+    i / 2 + GROUP / 2 * (i % 2)
+}
+
+/// Plain loops.
+#[derive(Clone, Copy)]
+pub(super) struct Portable;
+
+#[inline(always)]
+fn words(a: [u8; GROUP], f: impl Fn(usize, u16) -> u16) -> [u8; GROUP] {
+    let mut result = [0; GROUP];
+    for i in 0..GROUP / 2 {
+        let word = f(i, u16::from_le_bytes([a[2 * i], a[2 * i + 1]]));
+        result[2 * i..2 * i + 2].copy_from_slice(&word.to_le_bytes());
+    }
+    result
+}
+
+#[inline(always)]
+unsafe fn read<const N: usize>(from: *const u8) -> [u8; N] {
+    // SAFETY: the caller gives the bytes.
+    unsafe { from.cast::<[u8; N]>().read_unaligned() }
+}
+
+impl Simd for Portable {
+    type Bytes = [u8; GROUP];
+    type Wide = [i16; GROUP];
+    type Sums = [i32; 8];
+    type Floats = [f32; 8];
+    const UNROLLED: bool = false;
+
+    #[inline(always)]
+    unsafe fn bytes(from: &[u8; GROUP]) -> Self::Bytes {
+        *from
+    }
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> Self::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { read(from) }
+    }
+    #[inline(always)]
+    unsafe fn halves(low: *const u8, high: *const u8) -> Self::Bytes {
+        // SAFETY: passed on to the caller.
+        let (low, high): ([u8; 16], [u8; 16]) = unsafe { (read(low), read(high)) };
+        std::array::from_fn(|i| if i < 16 { low[i] } else { high[i - 16] })
+    }
+    #[inline(always)]
+    unsafe fn twice(bytes: u128) -> Self::Bytes {
+        let bytes = bytes.to_le_bytes();
+        std::array::from_fn(|i| bytes[i % 16])
+    }
+    #[inline(always)]
+    unsafe fn nibbles(from: *const u8) -> Self::Bytes {
+        // SAFETY: passed on to the caller.
+        let from: [u8; 16] = unsafe { read(from) };
+        std::array::from_fn(|i| from[i % 16] >> (4 * (i / 16)) & 15)
+    }
+    #[inline(always)]
+    unsafe fn nibble_pairs(from: *const u8) -> Self::Bytes {
+        // SAFETY: passed on to the caller.
+        let from: [u8; 16] = unsafe { read(from) };
+        std::array::from_fn(|i| from[i / 2] >> (4 * (i % 2)) & 15)
+    }
+    #[inline(always)]
+    unsafe fn where_set(bits: u32, value: u8) -> Self::Bytes {
+        std::array::from_fn(|i| (bits >> i & 1) as u8 * value)
+    }
+    #[inline(always)]
+    unsafe fn and(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        std::array::from_fn(|i| a[i] & b[i])
+    }
+    #[inline(always)]
+    unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        std::array::from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    unsafe fn xor(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        std::array::from_fn(|i| a[i] ^ b[i])
+    }
+    #[inline(always)]
+    unsafe fn shift_left(a: Self::Bytes, by: usize) -> Self::Bytes {
+        words(a, |_, word| word << by)
+    }
+    #[inline(always)]
+    unsafe fn shift_right(a: Self::Bytes, by: usize) -> Self::Bytes {
+        words(a, |_, word| word >> by)
+    }
+    #[inline(always)]
+    unsafe fn multiply(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes {
+        words(a, |i, word| word.wrapping_mul(u16::from_le_bytes([b[2 * i], b[2 * i + 1]])))
+    }
+    #[inline(always)]
+    unsafe fn shuffle(a: Self::Bytes, places: Self::Bytes) -> Self::Bytes {
+        std::array::from_fn(|i| a[i / 16 * 16 + (places[i] & 15) as usize])
+    }
+
+    #[inline(always)]
+    unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide {
+        let mut wide = [0; GROUP];
+        for (i, code) in codes.into_iter().enumerate() {
+            wide[exact_place(i)] = if signed { code as i8 as i16 } else { code as i16 };
+        }
+        wide
+    }
+    #[inline(always)]
+    unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums {
+        let mut sums = [0; 8];
+        for (i, code) in codes.into_iter().enumerate() {
+            // SAFETY: the caller gives a group of activations.
+            let x = i16::from_le_bytes(unsafe { read(activations.add(2 * i)) });
+            sums[i % (GROUP / 2) / 2] += x as i32 * code as i32;
+        }
+        sums
+    }
+    #[inline(always)]
+    unsafe fn dot(signed: bool, codes: Self::Bytes, activations: *const u8) -> Self::Sums {
+        let mut sums = [0; 8];
+        for (i, code) in codes.into_iter().enumerate() {
+            // SAFETY: the caller gives a group of activations.
+            let x = unsafe { *activations.add(i) } as i8 as i32;
+            sums[i / 4] += x * if signed { code as i8 as i32 } else { code as i32 };
+        }
+        sums
+    }
+
+    #[inline(always)]
+    unsafe fn floats(sums: Self::Sums) -> Self::Floats {
+        sums.map(|sum| sum as f32)
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> Self::Floats {
+        [x; 8]
+    }
+    #[inline(always)]
+    unsafe fn splat_halves(low: f32, high: f32) -> Self::Floats {
+        [low, low, low, low, high, high, high, high]
+    }
+    #[inline(always)]
+    unsafe fn load_floats(from: *const f32) -> Self::Floats {
+        // SAFETY: passed on to the caller.
+        unsafe { from.cast::<[f32; 8]>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store_floats(x: Self::Floats, to: *mut f32) {
+        // SAFETY: passed on to the caller.
+        unsafe { to.cast::<[f32; 8]>().write_unaligned(x) }
+    }
+    #[inline(always)]
+    unsafe fn from_f16(from: &[u16; 8]) -> Self::Floats {
+        from.map(|bits| f16::from_bits(bits).to_f32())
+    }
+    #[inline(always)]
+    unsafe fn from_bf16(from: &[u16; 8]) -> Self::Floats {
+        from.map(|bits| f32::from_bits((bits as u32) << 16))
+    }
+    #[inline(always)]
+    unsafe fn each_f16(from: *const u8, stride: usize) -> Self::Floats {
+        // SAFETY: passed on to the caller.
+        std::array::from_fn(|i| unsafe { f16::from_le_bytes(read(from.add(i * stride))).to_f32() })
+    }
+    #[inline(always)]
+    unsafe fn repeat(x: Self::Floats, shared: usize) -> Self::Floats {
+        std::array::from_fn(|i| x[i >> shared])
+    }
+    #[inline(always)]
+    unsafe fn from_u8(from: u64) -> Self::Floats {
+        from.to_le_bytes().map(f32::from)
+    }
+    #[inline(always)]
+    unsafe fn from_i8(from: u64) -> Self::Floats {
+        from.to_le_bytes().map(|byte| (byte as i8).into())
+    }
+    #[inline(always)]
+    unsafe fn powers(of: u64) -> Self::Floats {
+        // The exponent of a float; the power of zero is below the normal ones.
+        of.to_le_bytes().map(|byte| f32::from_bits(((byte as u32) << 23).max(1 << 22)))
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // In one rounding, though slow without the instruction: what is decoded must be the same on
+        // every processor.
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    unsafe fn code_floats(signed: bool, codes: Self::Bytes, part: usize) -> Self::Floats {
+        std::array::from_fn(|i| {
+            let code = codes[8 * part + i];
+            if signed { (code as i8).into() } else { code.into() }
+        })
+    }
+}
