@@ -200,7 +200,8 @@ impl Format {
     fn expect_blocks(self, op: &'static str, bytes: usize, elements: usize) -> Result<()> {
         let (block_bytes, block_elements) = (self.block_bytes(), self.block_elements());
         let blocks = bytes / block_bytes;
-        if bytes % block_bytes == 0 && Some(elements) == blocks.checked_mul(block_elements) {
+        if bytes.is_multiple_of(block_bytes) && Some(elements) == blocks.checked_mul(block_elements)
+        {
             return Ok(());
         }
         let expected = format!("{block_bytes} bytes for {block_elements} weights of {self} each");

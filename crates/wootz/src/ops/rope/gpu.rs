@@ -63,7 +63,7 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
     let whole_source = per_word > 1
         && whole
         && even(x.offset as isize)
-        && x.strides[..3].iter().all(|&stride| even(stride as isize));
+        && x.strides[..3].iter().all(|&stride| even(stride));
     let mut bindings = vec![Bind::Output(0), Bind::Input(1)];
     bindings.extend(given.map(|_| Bind::Input(2)));
     if !aliased {
