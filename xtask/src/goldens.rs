@@ -1,4 +1,4 @@
-//! `cargo xtask goldens`: records expected values from MLX and mlx-lm, or checks the recorded ones.
+//! `cargo xtask goldens`: records expected values from MLX, mlx-lm and gguf, or checks the recorded ones.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,30 +16,37 @@ pub(crate) struct Options {
 }
 
 // Other versions of MLX give other numbers; other versions of NumPy may give other inputs.
-const PACKAGES: [&str; 3] = ["mlx[cpu]==0.32.4", "numpy==2.4.6", "mlx-lm==0.32.2"];
+const MLX: &str = "mlx[cpu]==0.32.4";
+const NUMPY: &str = "numpy==2.4.6";
 
 /// A script, with what it records.
 struct Recording {
     script: &'static str,
-    /// The Python environment and how many of the packages it has.
-    environment: (&'static str, usize),
+    /// The Python environment and the packages it has.
+    environment: (&'static str, &'static [&'static str]),
     /// Below `goldens`.
     folder: &'static str,
     files: [&'static str; 2],
 }
 
-const RECORDINGS: [Recording; 2] = [
+const RECORDINGS: [Recording; 3] = [
     Recording {
         script: "record.py",
-        environment: ("goldens-mlx-0.32.4", 2),
+        environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
         folder: "",
         files: ["cases.jsonl", "tensors.safetensors"],
     },
     Recording {
         script: "mlx_lm_record.py",
-        environment: ("goldens-mlx-lm-0.32.2", 3),
+        environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
         folder: "mlx_lm",
         files: ["sparse_experts.safetensors", "gated_delta.safetensors"],
+    },
+    Recording {
+        script: "quantized_record.py",
+        environment: ("goldens-gguf-0.19.0", &[MLX, NUMPY, "gguf==0.19.0"]),
+        folder: "quantized",
+        files: ["blocks.safetensors", "words.safetensors"],
     },
 ];
 
@@ -47,7 +54,7 @@ const RECORDINGS: [Recording; 2] = [
 pub(crate) fn run(options: &Options) -> Result<()> {
     for recording in &RECORDINGS {
         let (name, packages) = recording.environment;
-        let python = python(name, &PACKAGES[..packages])?;
+        let python = python(name, packages)?;
         let kept = root().join("goldens").join(recording.folder);
         if !options.check {
             record(&python, recording, &kept)?;
