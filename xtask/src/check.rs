@@ -130,8 +130,14 @@ fn conformance(folder: &Path, device: &str, least: &str) -> Result<()> {
     let mut run = cargo(&["xtask", "conformance"]);
     Driver::prepare()?.apply(&mut run);
     // Of the operations that are there; complex64 is not.
-    let goal =
-        ["--set", "foundation,networks,transformer", "--without", "complex64", "--require", least];
+    let goal = [
+        "--set",
+        "foundation,networks,quantized,transformer",
+        "--without",
+        "complex64",
+        "--require",
+        least,
+    ];
     show(run.arg(std::path::absolute(folder)?).args(["--device", device]).args(goal))
 }
 

@@ -30,7 +30,7 @@ struct Recording {
     files: &'static [&'static str],
 }
 
-const RECORDINGS: [Recording; 3] = [
+const RECORDINGS: [Recording; 4] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -62,6 +62,12 @@ const RECORDINGS: [Recording; 3] = [
             "split-00001-of-00002.gguf",
             "split-00002-of-00002.gguf",
         ],
+    },
+    Recording {
+        script: "quantized_record.py",
+        environment: ("goldens-gguf-0.19.0", &[MLX, NUMPY, "gguf==0.19.0"]),
+        folder: "quantized",
+        files: &["blocks.safetensors", "words.safetensors"],
     },
 ];
 

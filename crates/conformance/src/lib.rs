@@ -36,16 +36,17 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// The operations of named sets: `foundation`, `networks` and `transformer`.
+    /// The operations of named sets: `foundation`, `networks`, `quantized` and `transformer`.
     pub fn sets(names: &[impl AsRef<str>]) -> Result<Filter> {
         let mut ops = Vec::new();
         for name in names {
             let text = match name.as_ref() {
                 "foundation" => include_str!("../sets/foundation.txt"),
                 "networks" => include_str!("../sets/networks.txt"),
+                "quantized" => include_str!("../sets/quantized.txt"),
                 "transformer" => include_str!("../sets/transformer.txt"),
                 other => anyhow::bail!(
-                    "there is no set {other:?}; known are foundation, networks and transformer"
+                    "there is no set {other:?}; known are foundation, networks, quantized and transformer"
                 ),
             };
             let lines = text.lines().filter(|line| !line.starts_with('#'));

@@ -20,7 +20,7 @@ struct Arguments {
     /// Only these operations
     #[arg(long, value_delimiter = ',')]
     op: Vec<String>,
-    /// Only the operations of named sets (foundation, networks, transformer)
+    /// Only the operations of named sets (foundation, networks, quantized, transformer)
     #[arg(long, value_delimiter = ',', conflicts_with = "op")]
     set: Vec<String>,
     /// Leaves out the cases in which these dtypes occur, and says how many they were

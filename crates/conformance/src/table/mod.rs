@@ -8,6 +8,7 @@ mod movement;
 mod nn;
 mod optimizers;
 mod product;
+mod quantized;
 mod random;
 mod reduce;
 mod sort;
@@ -27,6 +28,7 @@ const FAMILIES: &[fn(&str) -> Option<Row>] = &[
     nn::row,
     optimizers::row,
     product::row,
+    quantized::row,
     random::row,
     reduce::row,
     sort::row,

@@ -1,7 +1,8 @@
-//! Operations, layers and their gradients against values recorded from PyTorch and mlx-lm.
+//! Operations, layers and their gradients against values recorded from PyTorch, MLX, mlx-lm and gguf.
 #![allow(missing_docs)]
 
 mod mlx_lm;
+mod quantized;
 mod torch;
 
 use std::collections::BTreeMap;

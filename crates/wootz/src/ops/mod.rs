@@ -11,6 +11,7 @@ mod indexing;
 mod matmul;
 mod movement;
 mod norms;
+mod quantized;
 mod random_bits;
 mod reduce;
 mod rope;
@@ -30,6 +31,7 @@ pub use indexing::*;
 pub use matmul::*;
 pub use movement::*;
 pub use norms::*;
+pub use quantized::*;
 pub(crate) use random_bits::*;
 pub use reduce::*;
 pub use rope::*;
@@ -52,6 +54,7 @@ pub fn registered() -> Vec<Entry> {
         matmul::entries(),
         movement::entries(),
         norms::entries(),
+        quantized::entries(),
         random_bits::entries(),
         reduce::entries(),
         rope::entries(),

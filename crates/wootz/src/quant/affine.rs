@@ -97,7 +97,3 @@ impl<const BITS: usize> WithSimd for Decode<'_, BITS> {
         }
     }
 }
-
-/// The WGSL function `decode_group(at, group, &weights)`: it decodes the 32 weights whose codes begin at
-/// byte `at`, and which have the scale and the bias number `group`.
-pub(super) const WGSL: &str = include_str!("affine.wgsl");

@@ -4,14 +4,19 @@ fn weights_of(unit: u32, weights: ptr<function, array<f32, 32>>) {
     let group = unit * 32u / GROUP;
     let scale = scales(p.scales_at + group);
     let bias = biases(p.biases_at + group);
-    let first = p.w_at + unit * BITS;
-    var low = w_data[first];
-    var high = 0u;
+    var at = p.w_at + unit * BITS;
+    var word = w_data[at];
+    var bit = 0u;
     for (var i = 0u; i < 32u; i++) {
-        let bit = i * BITS;
-        // A code that begins in one word may end in the next.
-        var code = w_data[first + bit / 32u] >> (bit % 32u);
-        if (bit % 32u + BITS > 32u) { code |= w_data[first + bit / 32u + 1u] << (32u - bit % 32u); }
-        (*weights)[i] = scale * f32(code & MASK) + bias;
+        var code = word >> bit;
+        bit += BITS;
+        if (bit >= 32u && i < 31u) {
+            // The rest of a code is at the beginning of the next word.
+            bit -= 32u;
+            at += 1u;
+            word = w_data[at];
+            if (bit > 0u) { code |= word << (BITS - bit); }
+        }
+        (*weights)[i] = product(scale * f32(code & ((1u << BITS) - 1u))) + bias;
     }
 }

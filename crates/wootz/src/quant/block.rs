@@ -13,6 +13,8 @@ pub(super) trait Block {
     const BYTES: usize;
     /// Whether [`encode`](Block::encode) is written.
     const ENCODES: bool = true;
+    /// What decoding looks up; kernels find it in `w_table`.
+    const TABLE: &[u16] = &[];
 
     fn decode(block: &[u8], weights: &mut [f32]);
 
@@ -32,7 +34,11 @@ pub(crate) struct Codec {
     pub(crate) decode: fn(&[u8], &mut [f32]),
     /// Encodes whole blocks.
     pub(crate) encode: Option<fn(&[f32], &mut [u8])>,
+    /// See [`Block::TABLE`].
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code))]
+    pub(crate) table: &'static [u16],
     /// See [`Block::wgsl`].
+    #[cfg_attr(not(feature = "gpu"), allow(dead_code))]
     pub(crate) wgsl: fn() -> String,
 }
 
@@ -42,7 +48,14 @@ impl Codec {
             true => Some(encode::<B>),
             false => None,
         };
-        Codec { elements: B::ELEMENTS, bytes: B::BYTES, decode: decode::<B>, encode, wgsl: B::wgsl }
+        Codec {
+            elements: B::ELEMENTS,
+            bytes: B::BYTES,
+            decode: decode::<B>,
+            encode,
+            table: B::TABLE,
+            wgsl: B::wgsl,
+        }
     }
 }
 

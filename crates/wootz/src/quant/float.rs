@@ -49,7 +49,7 @@ impl FloatGroups {
         let byte = match self {
             FloatGroups::Nvfp4 => to_e4m3(largest / most),
             _ if largest == 0.0 => 127,
-            _ => ((largest / most).log2().ceil() + 127.0) as u8,
+            _ => (rounded_up_log2(largest / most) + 127).clamp(0, 255) as u8,
         };
         let scale = self.scale(byte);
         let scale = if scale == 0.0 { 1.0 } else { scale };
@@ -73,6 +73,21 @@ impl FloatGroups {
             _ => f32::from_bits((byte as u32) << 23),
         }
     }
+}
+
+/// The logarithm to base 2, rounded to a `float32` and then up to a whole number: numbers a little above
+/// a power of two count as one. For positive finite numbers.
+fn rounded_up_log2(x: f32) -> i32 {
+    let bits = x.max(f32::MIN_POSITIVE).to_bits();
+    let (exponent, steps) = ((bits >> 23) as i32 - 127, bits & 0x7f_ffff);
+    // A step above the power of two adds 1.44 units of 2^-23, and what is less than half of the distance
+    // from the exponent to the next number is lost. Below zero that lies towards zero.
+    let magnitude = exponent.unsigned_abs();
+    let nearer = (exponent < 0 && magnitude.is_power_of_two()) as u32;
+    let distance =
+        magnitude.checked_ilog2().map_or(0.0, |log| f32::exp2((log - nearer.min(log)) as f32));
+    let counts = steps as f32 * std::f32::consts::LOG2_E > 0.5 * distance;
+    exponent + (steps > 0 && counts) as i32
 }
 
 #[inline(always)]
@@ -101,4 +116,20 @@ fn to_e4m3(x: f32) -> u8 {
         (rounded - (120 << 3)).min(0x7e)
     };
     sign | code as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded_up_log2;
+
+    #[test]
+    fn logarithms_are_as_a_float_rounds_them() {
+        for exponent in -125..127 {
+            for steps in (0..40).chain([1 << 10, 1 << 22, (1 << 23) - 1]) {
+                let x = f32::from_bits(((exponent + 127) as u32) << 23 | steps);
+                let want = (x as f64).log2() as f32;
+                assert_eq!(rounded_up_log2(x), want.ceil() as i32, "{x:e}: {exponent} {steps}");
+            }
+        }
+    }
 }

@@ -63,13 +63,17 @@ fn odd_scale(d: f32, code: u32, part: f32) -> f32 {
 
 /// A format: its size, how each eight weights of a unit are decoded, its lattice and its WGSL.
 macro_rules! lattice {
-    ($name:ident, $bytes:literal, $grid:ident, $wgsl:literal, |$block:ident, $unit:ident, $part:ident, $weights:ident| $decode:expr) => {
+    (
+        $name:ident, $bytes:literal, $grid:ident, $wgsl:literal,
+        |$block:ident, $unit:ident, $part:ident, $weights:ident| $decode:expr
+    ) => {
         pub(super) struct $name;
 
         impl Block for $name {
             const ELEMENTS: usize = 256;
             const BYTES: usize = $bytes;
             const ENCODES: bool = false;
+            const TABLE: &[u16] = &grids::$grid;
 
             #[inline(always)]
             fn decode($block: &[u8], weights: &mut [f32]) {
@@ -80,7 +84,7 @@ macro_rules! lattice {
             }
 
             fn wgsl() -> String {
-                wgsl(&grids::$grid, include_str!($wgsl))
+                [include_str!("grid.wgsl"), include_str!($wgsl)].concat()
             }
         }
     };
@@ -149,16 +153,3 @@ lattice!(Iq1M, 56, IQ1, "iq1_m.wgsl", |block, unit, part, weights| {
     let point = grids::IQ1[block[4 * unit + part] as usize | (high & 7) << 8];
     moved(scale, point, signed(MOVED, high as u32 >> 3), weights);
 });
-
-/// The lattice as a function, two points to a word, and the text.
-fn wgsl(grid: &[u16], text: &str) -> String {
-    let words = grid.chunks_exact(2).map(|pair| pair[0] as u32 | (pair[1] as u32) << 16);
-    let words = words.map(|word| format!("{word:#x}u")).collect::<Vec<_>>();
-    let points = format!(
-        "fn point(i: u32) -> u32 {{\n    var words = array<u32, {}>({});\n    \
-         return (words[i >> 1u] >> (16u * (i & 1u))) & 0xffffu;\n}}\n",
-        words.len(),
-        words.join(", ")
-    );
-    [&points, include_str!("grid.wgsl"), text].concat()
-}

@@ -1,4 +1,6 @@
-// Points of a lattice: eight weights of a unit are number `part`.
+// Points of a lattice: eight weights of a unit are number `part`. Two points are a word of the table.
+
+fn point(i: u32) -> u32 { return (w_table[i >> 1u] >> (16u * (i & 1u))) & 0xffffu; }
 
 fn signed(x: f32, sign: u32) -> f32 { return select(x, -x, (sign & 1u) == 1u); }
 

@@ -1,10 +1,8 @@
 //! Weights in few bits: the formats of GGUF files and of MLX, one codec each.
 //!
-//! [`Format`] is the table of GGUF's block formats. A codec says how many elements and bytes a block
+//! [`Format`] is the table of GGUF's block formats, and a [`Scheme`] is one of them or of MLX's. A codec says how many elements and bytes a block
 //! has, how it is decoded and encoded on the CPU, and how a kernel on a GPU decodes it; files and
 //! operations know formats only through it.
-
-#![allow(dead_code, unused_imports, reason = "the operations on quantized arrays come next")]
 
 mod affine;
 mod block;
@@ -19,6 +17,7 @@ mod q3_k;
 mod q4_k;
 mod q6_k;
 mod q8;
+mod scheme;
 mod small_float;
 mod ternary;
 #[cfg(test)]
@@ -30,6 +29,7 @@ use std::str::FromStr;
 pub(crate) use self::affine::Affine;
 pub(crate) use self::block::{Codec, finite};
 pub(crate) use self::float::FloatGroups;
+pub use self::scheme::Scheme;
 use crate::error::{Error, Result};
 
 /// Formats by name: MLX's word, GGUF's number of the type, and the codec.

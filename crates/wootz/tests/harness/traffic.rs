@@ -81,6 +81,7 @@ const PARTS: &[(&[&str], &str)] = &[
         &["gather_mm", "gather_mm_backward"],
         "reads the matrices that are asked for, and of what says where they are what it needs",
     ),
+    (&["gather_qmm"], "reads the matrices that are asked for"),
     (&["causal_conv1d"], "a state is made of the last steps"),
     (&["gated_delta_backward"], "each kernel has parts of the scratch memory"),
     (
@@ -115,6 +116,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
+    (
+        &["dequantize", "gather_qmm", "quantize", "quantized_matmul"],
+        32.0,
+        "a lane has a run of codes or weights of its own, beside that of the next",
+    ),
     (&["causal_conv1d"], 32.0, "the taps of a channel lie side by side, and so do channels"),
     (
         &["layer_norm_backward", "rms_norm_backward", "rms_norm_backward_dw"],

@@ -1,0 +1,42 @@
+//! Quantized weights.
+
+use wootz::quant::Scheme;
+use wootz::{Array, DType, Quantized};
+
+use super::{one, rows};
+use crate::call::{Call, Refusal};
+
+rows! {
+    "dequantize" => |c| one(wootz::dequantize(&weights(c)?, c.dtype_opt("dtype")?)),
+    "gather_qmm" => |c| one(wootz::gather_qmm(
+        &c.array("x")?,
+        &weights(c)?,
+        c.array_opt("lhs_indices")?.as_ref(),
+        c.array_opt("rhs_indices")?.as_ref(),
+        c.flag("transpose")?,
+        c.flag("sorted_indices")?,
+    )),
+    "quantize" => |c| {
+        let (mut w, scheme) = (c.array("w")?, scheme(c)?);
+        if let Some(scale) = c.array_opt("global_scale")? {
+            w = wootz::multiply(&w.astype(DType::F32)?, wootz::divide(2688.0, &scale)?)?;
+        }
+        Ok(wootz::quantize(&w, scheme)?.arrays().to_vec())
+    },
+    "quantized_matmul" =>
+        |c| one(wootz::quantized_matmul(&c.array("x")?, &weights(c)?, c.flag("transpose")?)),
+}
+
+fn scheme(c: &Call<'_>) -> Result<Scheme, Refusal> {
+    let size = |name: &str| if c.has(name) { c.size(name).map(Some) } else { Ok(None) };
+    let (group_size, bits) = (size("group_size")?, size("bits")?);
+    c.ignore("group_size");
+    c.ignore("bits");
+    Ok(Scheme::new(c.word("mode")?, group_size, bits)?)
+}
+
+fn weights(c: &Call<'_>) -> Result<Quantized, Refusal> {
+    let [scales, biases] = [c.array_opt("scales")?, c.array_opt("biases")?];
+    let (scales, biases): (Option<&Array>, Option<&Array>) = (scales.as_ref(), biases.as_ref());
+    Ok(Quantized::new(scheme(c)?, &c.array("w")?, scales, biases)?)
+}

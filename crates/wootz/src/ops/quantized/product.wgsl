@@ -1,0 +1,8 @@
+// What kernels of products have in common: `x` of `m` rows of `k`, and `n` columns of the result.
+
+struct Params {
+    w_at: u32, scales_at: u32, biases_at: u32,
+    x_at: u32, m: u32, n: u32, k: u32, groups: u32,
+    lhs_at: u32, rhs_at: u32, lefts: u32, rights: u32,
+}
+var<immediate> p: Params;

@@ -1,0 +1,218 @@
+//! Quantized weights: dtypes, shapes, errors and odd memory; every format through every operation.
+
+use super::*;
+use crate::device::{Device, with_device};
+use crate::quant::Format;
+use crate::{grad, vjp};
+
+fn on_devices(body: impl Fn() -> Result<()>) -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(Device::gpu().ok());
+    devices.iter().try_for_each(|device| with_device(device, &body))
+}
+
+fn numbers(shape: &[usize]) -> Result<Array> {
+    let count = shape.iter().product::<usize>();
+    let values: Vec<f32> = (0..count).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
+    Array::from_slice(&values, shape)
+}
+
+fn schemes() -> Vec<Scheme> {
+    let formats = Format::ALL.iter().map(|&format| Scheme::Blocks(format));
+    let mut schemes: Vec<Scheme> = formats.collect();
+    for bits in [1, 2, 3, 4, 5, 6, 8] {
+        schemes.push(Scheme::Affine { group_size: 64, bits });
+    }
+    schemes.extend([Scheme::Mxfp4, Scheme::Mxfp8, Scheme::Nvfp4]);
+    schemes
+}
+
+/// Weights of any scheme; blocks that cannot be encoded are bytes of small scales.
+fn weights(scheme: Scheme, shape: &[usize]) -> Result<Quantized> {
+    let Scheme::Blocks(format) = scheme else { return quantize(&numbers(shape)?, scheme) };
+    if format.encodes() {
+        return quantize(&numbers(shape)?, scheme);
+    }
+    let count = shape.iter().product::<usize>() / format.block_elements() * format.block_bytes();
+    let mut bytes: Vec<u8> = (0..count).map(|i| (i * 73 % 251) as u8).collect();
+    for block in bytes.chunks_exact_mut(format.block_bytes()) {
+        match format {
+            // The scale is in the high nibbles of the last words.
+            Format::IQ1_M => [49, 51, 53, 55].iter().for_each(|&i| block[i] &= 0x1f),
+            _ => block[1] = 0x1c,
+        }
+    }
+    let width = scheme.codes(shape[shape.len() - 1]);
+    let shape = [&shape[..shape.len() - 1], &[width]].concat();
+    Quantized::new(scheme, &Array::from_slice(&bytes, &shape)?, None, None)
+}
+
+fn close(a: &Array, b: &Array) -> Result<()> {
+    let (a, b) = (a.to_vec::<f32>()?, b.to_vec::<f32>()?);
+    let scale = b.iter().fold(1e-3f32, |most, x| most.max(x.abs()));
+    for (a, b) in a.iter().zip(&b) {
+        assert!((a - b).abs() <= 1e-4 * scale, "{a} is not {b}, of up to {scale}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_format_multiplies_as_the_decoded_matrix_does() -> Result<()> {
+    on_devices(|| {
+        for scheme in schemes() {
+            let w = weights(scheme, &[10, 256])?;
+            let dense = dequantize(&w, Some(DType::F32))?;
+            assert_eq!(dense.shape(), w.shape());
+            for rows in [1, 11] {
+                let x = numbers(&[rows, 256])?;
+                let y = quantized_matmul(&x, &w, true)?;
+                close(&y, &x.matmul(&dense.transpose()?)?)?;
+                close(&quantized_matmul(&y, &w, false)?, &y.matmul(&dense)?)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn decoding_is_the_same_on_all_devices() -> Result<()> {
+    let Ok(gpu) = Device::gpu() else { return Ok(()) };
+    for scheme in schemes() {
+        for dtype in [DType::F32, DType::BF16] {
+            let decode = |device: &Device| {
+                with_device(device, || {
+                    dequantize(&weights(scheme, &[70, 256])?, Some(dtype))?.to_bytes()
+                })
+            };
+            assert!(decode(&Device::cpu())? == decode(&gpu)?, "{scheme} {dtype}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn blocks_may_begin_at_any_byte() -> Result<()> {
+    on_devices(|| {
+        let w = weights(Format::Q4_0.into(), &[4, 64])?;
+        let bytes = w.codes().to_vec::<u8>()?;
+        for offset in 1..4 {
+            let longer = [vec![9; offset], bytes.clone()].concat();
+            let longer = Array::from_slice(&longer, &[longer.len()])?;
+            let part = crate::slice(&longer, &[offset], &[longer.size()], &[1])?;
+            let moved = Quantized::new(Format::Q4_0, &part.reshape(&[4, 36])?, None, None)?;
+            let same = dequantize(&moved, None)?.to_vec::<f32>()?;
+            assert_eq!(same, dequantize(&w, None)?.to_vec::<f32>()?);
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn dtypes_follow_mlx() -> Result<()> {
+    let w = numbers(&[2, 64])?;
+    let affine = quantize(&w.astype(DType::BF16)?, Scheme::new("affine", None, None)?)?;
+    assert_eq!(affine.scales().map(Array::dtype), Some(DType::BF16));
+    assert_eq!(dequantize(&affine, None)?.dtype(), DType::BF16);
+    let float = quantize(&w, Scheme::Mxfp8)?;
+    assert_eq!(dequantize(&float, None)?.dtype(), DType::BF16);
+    let half = numbers(&[1, 64])?.astype(DType::F16)?;
+    assert_eq!(quantized_matmul(&half, &affine, true)?.dtype(), DType::F32);
+    assert_eq!(quantized_matmul(&half, &float, true)?.dtype(), DType::F16);
+    Ok(())
+}
+
+#[test]
+fn rows_by_index_are_rows_of_the_decoded_matrix() -> Result<()> {
+    let indices = Array::new([[3, 0], [1, 3]])?;
+    for scheme in [Scheme::Blocks(Format::Q5_K), Scheme::Affine { group_size: 32, bits: 6 }] {
+        let w = weights(scheme, &[4, 256])?;
+        let rows = w.take(&indices, DType::F32)?;
+        let dense = dequantize(&w, Some(DType::F32))?.take(&indices, Some(0))?;
+        assert_eq!(
+            (rows.shape(), rows.to_vec::<f32>()?),
+            (&[2, 2, 256][..], dense.to_vec::<f32>()?)
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn gradients_pass_a_fake_quantization() -> Result<()> {
+    let (w, scheme) = (numbers(&[2, 32])?, Scheme::Affine { group_size: 32, bits: 2 });
+    let rounded = fake_quantize(&w, scheme)?;
+    let decoded = dequantize(&quantize(&w, scheme)?, None)?;
+    assert_eq!(rounded.to_vec::<f32>()?, decoded.to_vec::<f32>()?);
+    let loss = grad(|w: &[Array]| fake_quantize(&w[0], scheme)?.square()?.sum(()));
+    close(&loss(&[w])?[0], &(decoded * 2.0))
+}
+
+#[test]
+fn blocks_have_a_gradient_to_what_they_multiply_only() -> Result<()> {
+    let (w, x) = (weights(Format::Q4_K.into(), &[3, 256])?, numbers(&[2, 256])?);
+    let product = |x: &[Array]| Ok(vec![quantized_matmul(&x[0], &w, true)?]);
+    let (_, gradients) = vjp(product, &[x], &[Array::ones(&[2, 3], DType::F32)?])?;
+    let dense = dequantize(&w, None)?;
+    close(&gradients[0], &Array::ones(&[2, 3], DType::F32)?.matmul(&dense)?)?;
+    let scheme = Scheme::new("affine", None, None)?;
+    let loss = grad(move |w: &[Array]| dequantize(&quantize(&w[0], scheme)?, None)?.sum(()));
+    let error = loss(&[numbers(&[2, 64])?]).map(|_| ()).unwrap_err();
+    assert!(matches!(error, Error::NotDifferentiable { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
+fn what_does_not_fit_is_an_error() -> Result<()> {
+    let says = |result: Result<()>, words: &str| {
+        let text = result.unwrap_err().to_string();
+        assert!(text.contains(words), "{text}");
+    };
+    for (mode, group, bits, words) in [
+        ("affine", Some(16), None, "group_size: expected one of 32, 64, 128, got 16"),
+        ("affine", None, Some(7), "bits: expected one of 1, 2, 3, 4, 5, 6, 8, got 7"),
+        ("mxfp4", None, Some(3), "bits: expected 4 for mxfp4, got 3"),
+        ("nvfp4", Some(32), None, "group_size: expected 16 for nvfp4, got 32"),
+        ("xyz", None, None, "mode: expected affine, mxfp4, mxfp8 or nvfp4, got xyz"),
+    ] {
+        says(Scheme::new(mode, group, bits).map(|_| ()), words);
+    }
+    let affine = Scheme::new("affine", None, None)?;
+    let quantized = |w: Array, scheme: Scheme| quantize(&w, scheme).map(|_| ());
+    says(quantized(numbers(&[3, 96])?, affine), "the last a multiple of 64, got [3, 96]");
+    says(quantized(numbers(&[64])?, affine), "two axes or more");
+    says(quantized(Array::ones(&[2, 64], DType::I32)?, affine), "dtype");
+    says(quantized(numbers(&[2, 256])?, Format::IQ2_S.into()), "IQ2_S");
+    let q = quantize(&numbers(&[2, 64])?, affine)?;
+    let (codes, scales, biases) = (q.codes(), q.scales(), q.biases());
+    let new = |codes: &Array, scales: Option<&Array>, biases: Option<&Array>| {
+        Quantized::new(affine, codes, scales, biases).map(|_| ())
+    };
+    says(new(codes, scales, None), "biases: expected an array for affine of 4 bits");
+    says(new(codes, Some(&numbers(&[2, 2])?), biases), "scales: expected shape [2, 1]");
+    says(new(codes, Some(&numbers(&[2, 1])?.astype(DType::F16)?), biases), "biases");
+    says(new(&numbers(&[2, 8])?, scales, biases), "codes: expected dtype uint32");
+    let truncated = Array::from_slice(&[0u8; 35], &[1, 35])?;
+    let blocks = Quantized::new(Format::Q4_0, &truncated, None, None).map(|_| ());
+    says(blocks, "a last axis that is a multiple of 18, as Q4_0 has, got [1, 35]");
+    let product = |x: Array| quantized_matmul(&x, &q, true).map(|_| ());
+    says(product(numbers(&[3, 32])?), "a last axis of 64, for weights of [2, 64], got [3, 32]");
+    says(product(Array::ones(&[3, 64], DType::I32)?), "dtype");
+    Ok(())
+}
+
+#[test]
+fn indices_out_of_range_are_errors() -> Result<()> {
+    on_devices(|| {
+        let w = weights(Format::Q8_0.into(), &[3, 4, 32])?;
+        let x = numbers(&[2, 1, 32])?;
+        for (name, lhs, rhs) in [("lhs_indices", [0, 2], [1, 1]), ("rhs_indices", [0, 1], [1, -1])]
+        {
+            let (lhs, rhs) = (Array::new(lhs)?, Array::new(rhs)?);
+            let y = gather_qmm(&x, &w, Some(&lhs), Some(&rhs), true, false)?;
+            match y.to_vec::<f32>() {
+                Err(Error::Index { op: "gather_qmm", argument, .. }) => assert_eq!(argument, name),
+                other => panic!("{other:?}"),
+            }
+        }
+        Ok(())
+    })
+}
