@@ -143,7 +143,7 @@ impl Scheme {
     pub(crate) fn weights(self, codes: usize) -> Option<usize> {
         let granule = self.granule();
         let each = self.codes(granule);
-        (codes % each == 0).then(|| codes / each * granule)
+        codes.is_multiple_of(each).then(|| codes / each * granule)
     }
 
     /// What kernels look up in `w_table`; most need no table.
