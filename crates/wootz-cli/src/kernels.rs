@@ -169,7 +169,10 @@ impl Launches {
         }
         let mut kernels = self.collector.take();
         if let Some(part) = &options.kernel {
-            kernels.retain(|kernel| name_of(kernel).contains(part));
+            // A whole name may be a part of others.
+            let whole = kernels.iter().any(|kernel| name_of(kernel) == *part);
+            let named = |name: String| if whole { name == *part } else { name.contains(part) };
+            kernels.retain(|kernel| named(name_of(kernel)));
         }
         Ok(kernels)
     }

@@ -25,6 +25,9 @@ fn quantize_cases() -> Vec<Case> {
             Ok(quantize(&x[0], scheme)?.arrays().to_vec())
         })
         .dtypes(&[DType::F32])
+        // A dtype of its own, so that no infinities are among it: they leave the others in the middle
+        // between two codes, of which fast math may take either.
+        .fixed(0, DType::F32, -2.0..2.0)
         .tolerance(Tolerance::Exact)
         .gradient(Gradient::None)
     };
