@@ -85,11 +85,10 @@ type Outcome = (&'static str, Duration, Result<()>);
 
 /// Stages that run beside the others: their tasks of `cargo xtask`. The last one begins when the
 /// tests, which it shares with them, are compiled, and fills the time in which one test runs long.
-const BESIDE: [(&str, &[&str]); 5] = [
+const BESIDE: [(&str, &[&str]); 4] = [
     ("loom", &["loom"]),
     ("check-apple", &["check-apple"]),
     ("check-windows", &["check-windows"]),
-    ("test vector", &["test", "--vector"]),
     ("test metal", &["test", "--metal-sim"]),
 ];
 

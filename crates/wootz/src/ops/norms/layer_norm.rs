@@ -3,8 +3,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    MANY, Norm, SHAPES, columns_of, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like,
-    partials_bytes, wide,
+    MANY, MANY_BLOCKS, Norm, SHAPES, columns_of, cpu, expect_eps, expect_like_x, expect_row,
+    expect_rows, like, partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -43,21 +43,23 @@ pub(super) fn entries() -> Vec<Entry> {
             LayerNormBackward::new(EPS, true, false).apply(&[&x[0], &x[1], &x[2]])
         }),
     ];
-    for shape in SHAPES.into_iter().chain([&MANY[..]]) {
-        let (name, last) = (format!("{shape:?}"), &shape[shape.len() - 1..]);
-        forward.push(case(name.clone(), &[shape, last, last], |x| {
+    let of = |shape: &[usize]| {
+        let last = &shape[shape.len() - 1..];
+        case(format!("{shape:?}"), &[shape, last, last], |x| {
             Ok(vec![layer_norm(&x[0], Some(&x[1]), Some(&x[2]), EPS)?])
-        }));
-        backward.push(case(name, &[shape, last, shape], |x| {
+        })
+    };
+    let back = |shape: &[usize]| {
+        let last = &shape[shape.len() - 1..];
+        case(format!("{shape:?}"), &[shape, last, shape], |x| {
             let (dx, dw, db) = layer_norm_backward(&x[0], &x[1], &x[2], EPS)?;
             Ok(vec![dx, dw, db])
-        }));
-    }
-    let size = MANY[0] * MANY[1];
-    for (cases, arrays) in [(&mut forward, 2), (&mut backward, 3)] {
-        let counted = cases.pop().map(|case| case.moves(arrays * size, 1.1));
-        cases.extend(counted);
-    }
+        })
+    };
+    forward.extend(SHAPES.map(of));
+    forward.push(of(&MANY).moves(2 * MANY[0] * MANY[1], 1.1));
+    backward.extend(SHAPES.map(back));
+    backward.push(back(&MANY_BLOCKS).moves(3 * MANY_BLOCKS[0] * MANY_BLOCKS[1], 1.1));
     vec![
         Entry { name: "layer_norm", cases: forward },
         Entry { name: "layer_norm_backward", cases: backward },

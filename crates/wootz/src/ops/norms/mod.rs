@@ -85,8 +85,10 @@ const SHAPES: [&[usize]; 11] = [
     &[515, 3],
 ];
 
-/// Rows in which a GPU's bytes are counted: so many that what they share is little.
-const MANY: [usize; 2] = [8192, 8];
+/// Rows in which a GPU's bytes are counted: so many that what they share is little. A gradient's are
+/// shared by blocks of rows.
+const MANY: [usize; 2] = [64, 256];
+const MANY_BLOCKS: [usize; 2] = [8192, 8];
 
 /// Cases of all operations.
 pub(crate) fn entries() -> Vec<Entry> {

@@ -4,8 +4,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    MANY, Norm, SHAPES, as_column, columns_of, cpu, expect_eps, expect_factors, expect_like_x,
-    expect_row, expect_rows, like, partials_bytes, wide,
+    MANY, MANY_BLOCKS, Norm, SHAPES, as_column, columns_of, cpu, expect_eps, expect_factors,
+    expect_like_x, expect_row, expect_rows, like, partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -21,19 +21,19 @@ pub(super) fn entries() -> Vec<Entry> {
     // Large enough that finite differences of short rows stay smooth.
     const EPS: f32 = 0.1;
     type Call = fn(&[Array]) -> Result<Vec<Array>>;
-    let cases = |arguments: usize, moved: Option<usize>, call: Call| -> Vec<Case> {
+    let cases = |arguments: usize, moved: Option<(&[usize; 2], usize)>, call: Call| -> Vec<Case> {
         let case = |shape: &&[usize]| {
             let last = &shape[shape.len() - 1..];
             let inputs: Vec<&[usize]> = [*shape, last, *shape][..arguments].to_vec();
             Case::new(format!("{shape:?}"), &inputs, call).tolerance(Tolerance::Reduction)
         };
-        let many = case(&&MANY[..]);
         // Whatever has rows is read or written once, and little else.
-        let counted = |arrays: usize| many.moves(arrays * MANY[0] * MANY[1], 1.1);
-        let counted = moved.map(counted);
+        let counted = moved.map(|(shape, arrays): (&[usize; 2], usize)| {
+            case(&&shape[..]).moves(arrays * shape[0] * shape[1], 1.1)
+        });
         SHAPES.iter().map(case).chain(counted).collect()
     };
-    let mut forward = cases(2, Some(2), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
+    let mut forward = cases(2, Some((&MANY, 2)), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
     let unweighted =
         Case::new("without weight", &[&[3, 33]], |x| Ok(vec![rms_norm(&x[0], None, EPS)?]));
     forward.push(unweighted.tolerance(Tolerance::Reduction));
@@ -53,7 +53,7 @@ pub(super) fn entries() -> Vec<Entry> {
         evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
     });
-    let both = cases(3, Some(3), |x| {
+    let both = cases(3, Some((&MANY_BLOCKS, 3)), |x| {
         let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
         Ok(vec![dx, dw])
     });
