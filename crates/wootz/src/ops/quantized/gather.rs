@@ -146,6 +146,10 @@ impl Op for GatherQmm {
         Ok(Metas::from_elem(Meta::new(self.name(), &[count, m, outer], inputs[0].dtype)?, 1))
     }
 
+    fn reads_bytes(&self, input: usize) -> bool {
+        (1..=self.scheme.arrays()).contains(&input)
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         cpu::gather(call, self.scheme, self.transpose)
     }

@@ -108,6 +108,10 @@ impl Op for QuantizedMatmul {
         Ok(Metas::from_elem(Meta::new(self.name(), &[batch, m, outer], inputs[0].dtype)?, 1))
     }
 
+    fn reads_bytes(&self, input: usize) -> bool {
+        (1..=self.scheme.arrays()).contains(&input)
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         cpu::matmul(call, self.scheme, self.transpose)
     }

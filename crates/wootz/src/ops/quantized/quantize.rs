@@ -205,6 +205,10 @@ impl Op for Dequantize {
         Ok(Metas::from_elem(Meta::new(self.name(), &shape, self.dtype)?, 1))
     }
 
+    fn reads_bytes(&self, _: usize) -> bool {
+        true
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         cpu::dequantize(call, self.scheme)
     }

@@ -3,12 +3,11 @@
 use super::*;
 use crate::device::{Device, with_device};
 use crate::quant::Format;
+use crate::testing::devices;
 use crate::{grad, vjp};
 
 fn on_devices(body: impl Fn() -> Result<()>) -> Result<()> {
-    let mut devices = vec![Device::cpu()];
-    devices.extend(Device::gpu().ok());
-    devices.iter().try_for_each(|device| with_device(device, &body))
+    devices().iter().try_for_each(|device| with_device(device, &body))
 }
 
 fn numbers(shape: &[usize]) -> Result<Array> {
@@ -76,7 +75,6 @@ fn every_format_multiplies_as_the_decoded_matrix_does() -> Result<()> {
 
 #[test]
 fn decoding_is_the_same_on_all_devices() -> Result<()> {
-    let Ok(gpu) = Device::gpu() else { return Ok(()) };
     for scheme in schemes() {
         for dtype in [DType::F32, DType::BF16] {
             let decode = |device: &Device| {
@@ -84,7 +82,32 @@ fn decoding_is_the_same_on_all_devices() -> Result<()> {
                     dequantize(&weights(scheme, &[70, 256])?, Some(dtype))?.to_bytes()
                 })
             };
-            assert!(decode(&Device::cpu())? == decode(&gpu)?, "{scheme} {dtype}");
+            let want = decode(&Device::cpu())?;
+            for device in devices() {
+                assert!(decode(&device)? == want, "{scheme} {dtype} on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn infinities_and_nan_are_encoded_alike_on_all_devices() -> Result<()> {
+    // Not both infinities: what lies in the middle between them lies between two codes.
+    for special in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let mut values = numbers(&[2, 128])?.to_vec::<f32>()?;
+        values[70] = special;
+        for scheme in schemes().into_iter().filter(|scheme| scheme.bits().is_some()) {
+            let encode = |device: &Device| {
+                with_device(device, || {
+                    let q = quantize(&Array::from_slice(&values, &[2, 128])?, scheme)?;
+                    q.arrays().iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()
+                })
+            };
+            let want = encode(&Device::cpu())?;
+            for device in devices() {
+                assert!(encode(&device)? == want, "{special} in {scheme} on {device}");
+            }
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::GemmElement;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::quant::{Affine, Scheme};
 
 /// A type that weights are decoded to.
@@ -95,7 +95,7 @@ impl<'a> Rows<'a> {
     /// The weights that a call has from input `first` on.
     pub(super) fn new(call: &CpuCall<'a>, scheme: Scheme, first: usize) -> Result<Rows<'a>> {
         let array = |index: usize| match index < scheme.arrays() {
-            true => bytes(call, first + index),
+            true => call.bytes(first + index),
             false => Ok(&[][..]),
         };
         let width = super::super::weights_shape(scheme, call.meta(first)).last().copied();
@@ -220,14 +220,4 @@ fn widen(
         }
         _ => to.resize(count, otherwise),
     }
-}
-
-/// The bytes of a row-major input.
-fn bytes<'a>(call: &CpuCall<'a>, input: usize) -> Result<&'a [u8]> {
-    let (data, meta) = (call.strided::<u8>(input)?.data, call.meta(input));
-    let (start, length) = (meta.layout.offset * meta.dtype.size(), meta.bytes());
-    data.get(start..start + length).ok_or_else(|| {
-        let got = format!("{} bytes", data.len());
-        Error::argument(call.op.name(), "codes", "weights inside their buffer", got)
-    })
 }
