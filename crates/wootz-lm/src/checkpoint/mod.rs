@@ -1,0 +1,1 @@
+//! A model's files, in MLX's or GGUF's layout, as one configuration and named tensors.

@@ -1,0 +1,1 @@
+//! Text from a model, token by token.

@@ -1,0 +1,1 @@
+//! What models are made of, dense or quantized.
