@@ -23,7 +23,7 @@ const KERNELS: &[&str] = &[
     "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
     "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min",
     "minimum", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
-    "put_along_axis", "radians", "random_bits", "reciprocal", "remainder", "repeat",
+    "put_along_axis", "quantized_attention", "radians", "random_bits", "reciprocal", "remainder", "repeat",
     "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_backward_dw", "rms_norm_backward_dx",
     "rope", "round", "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
     "softmax", "softmax_backward", "sort", "sqrt", "square", "stack", "subtract", "sum", "take",
