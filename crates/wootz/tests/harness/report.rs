@@ -18,7 +18,7 @@ const KERNELS: &[&str] = &[
     "attention_backward", "attention_backward_d", "attention_backward_mask", "bitwise_and",
     "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "copy", "cos",
     "cosh", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "degrees", "divide", "equal", "erf",
-    "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "greater", "greater_equal",
+    "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "greater", "greater_equal", "group_norm",
     "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kl_divergence", "kl_divergence_backward", "l2_norm", "l2_norm_backward", "layer_norm", "left_shift", "less", "less_equal",
     "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
     "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min",
