@@ -19,6 +19,7 @@ pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
     let json = std::fs::read(&path).map_err(|e| Error::file(&path, e))?;
     let mut inner = parse(&json).map_err(|e| Error::invalid(&path, e))?;
     let files = Files::read(folder)?;
+    files.add_missing_tokens(&mut inner)?;
 
     let id = |text: &str| inner.token_to_id(text);
     let texts = files.special_tokens();
@@ -45,7 +46,7 @@ pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
     let merged = matches!(inner.get_model(), tokenizers::ModelWrapper::BPE(_));
     let clean_up = files.flag("clean_up_tokenization_spaces")?.unwrap_or(false) && !merged;
     let sources = files.templates(folder)?;
-    Tokenizer::new(inner, Special { bos: begin, eos: ends, texts, sources, clean_up })
+    Tokenizer::new(inner, Special { bos: begin, eos: ends, texts, sources, clean_up, size: 0 })
 }
 
 /// What is wrong with a folder without `tokenizer.json`.
@@ -84,6 +85,38 @@ impl Files {
             generation_config: file("generation_config.json")?,
             config: file("config.json")?,
         })
+    }
+
+    /// Adds tokens that only the configuration has.
+    fn add_missing_tokens(&self, inner: &mut tokenizers::Tokenizer) -> Result<()> {
+        let (path, config) = &self.tokenizer_config;
+        let Some(listed) = config["added_tokens_decoder"].as_object() else { return Ok(()) };
+        let mut missing: Vec<(u32, String, &Value)> = Vec::new();
+        for (id, token) in listed {
+            let what = || format!("added_tokens_decoder: {id}: {token} is not a token");
+            let number = id.parse().map_err(|_| Error::invalid(path, what()))?;
+            let text = token_text(token).ok_or_else(|| Error::invalid(path, what()))?;
+            if inner.token_to_id(&text).is_none() {
+                missing.push((number, text, token));
+            }
+        }
+        missing.sort_by_key(|(number, ..)| *number);
+        for (number, text, token) in missing {
+            let flag = |name: &str| token[name].as_bool().unwrap_or(false);
+            let added = tokenizers::AddedToken::from(text.clone(), flag("special"))
+                .normalized(flag("normalized"))
+                .single_word(flag("single_word"))
+                .lstrip(flag("lstrip"))
+                .rstrip(flag("rstrip"));
+            inner.add_tokens([added]).map_err(super::failed)?;
+            if inner.token_to_id(&text) != Some(number) {
+                let what = format!(
+                    "added_tokens_decoder: token {number}, {text:?}, does not follow those of tokenizer.json"
+                );
+                return Err(Error::invalid(path, what));
+            }
+        }
+        Ok(())
     }
 
     /// Texts of special tokens by role.

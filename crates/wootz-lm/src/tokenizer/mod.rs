@@ -44,6 +44,8 @@ pub struct Tokenizer {
     pieces: Pieces,
     /// Whether decoding removes spaces before punctuation.
     clean_up: bool,
+    /// At least so many tokens, of which some may have no text.
+    size: usize,
     bos: Option<u32>,
     eos: Vec<u32>,
     templates: Templates,
@@ -112,7 +114,7 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         let added = self.inner.get_added_vocabulary().get_vocab().values().max();
         let added = added.map_or(0, |id| *id as usize + 1);
-        self.inner.get_vocab_size(false).max(added)
+        self.inner.get_vocab_size(false).max(added).max(self.size)
     }
 
     /// The token that begins a text, if the model has one.
@@ -189,13 +191,13 @@ impl Tokenizer {
         // Files may say both, for training; a prompt is taken whole.
         inner.with_truncation(None).map_err(failed)?;
         inner.with_padding(None);
-        let Special { bos, eos, texts, sources, clean_up } = special;
+        let Special { bos, eos, texts, sources, clean_up, size } = special;
         let pieces = Pieces::of(&inner)?;
         let mut templates = Templates::new(texts);
         for (name, source) in sources {
             templates.insert(&name, source);
         }
-        Ok(Tokenizer { inner, pieces, clean_up, bos, eos, templates })
+        Ok(Tokenizer { inner, pieces, clean_up, size, bos, eos, templates })
     }
 }
 
@@ -220,6 +222,7 @@ struct Special {
     /// Chat templates by name.
     sources: Vec<(String, String)>,
     clean_up: bool,
+    size: usize,
 }
 
 /// Reads a `tokenizer.json`.

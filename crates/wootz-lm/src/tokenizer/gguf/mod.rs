@@ -182,8 +182,8 @@ fn finish(made: Made, vocabulary: &Vocabulary<'_>) -> Result<Tokenizer> {
         .into_iter()
         .filter_map(|(role, id)| Some((role.to_string(), inner.id_to_token(id?)?)))
         .collect();
-    let sources = templates(vocabulary.gguf)?;
-    Tokenizer::new(inner, Special { bos, eos, texts, sources, clean_up: false })
+    let (sources, size) = (templates(vocabulary.gguf)?, vocabulary.tokens.len());
+    Tokenizer::new(inner, Special { bos, eos, texts, sources, clean_up: false, size })
 }
 
 /// Control tokens are special; those that users defined are found in text before anything else is.

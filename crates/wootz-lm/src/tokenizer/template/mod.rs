@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest};
 use minijinja::{Environment, ErrorKind, Value};
 use serde_json::{Map, Value as Json};
 
@@ -125,12 +124,12 @@ fn environment(now: SystemTime) -> Environment<'static> {
     environment.add_filter("tojson", json::tojson);
     environment.add_filter("fromjson", json::fromjson);
     environment.add_filter(source::REVERSED, python::reversed);
+    environment.add_filter(source::EACH, python::each);
+    python::add_generators(&mut environment);
+    environment.add_test("iterable", python::is_iterable);
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("dict", python::dict);
-    environment
-        .add_function("strftime_now", move |format: String, _rest: Rest<Value>, _named: Kwargs| {
-            time::format(now, &format)
-        });
+    environment.add_function("strftime_now", move |format: String| time::format(now, &format));
     environment
 }
 

@@ -1,7 +1,9 @@
 //! What Python's values can do in templates, and minijinja's cannot.
 
-use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, from_args};
-use minijinja::{Error, ErrorKind, State, Value};
+use std::borrow::Cow;
+
+use minijinja::value::{Kwargs, Rest, Tuple, ValueKind, ValueOrKwargs, from_args};
+use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 use minijinja_contrib::pycompat;
 
 /// Methods of Python's values.
@@ -12,9 +14,9 @@ pub(super) fn method(
     arguments: &[Value],
 ) -> Result<Value, Error> {
     let own = match value.kind() {
-        ValueKind::String => text(value.as_str().unwrap_or_default(), name, arguments)?,
-        ValueKind::Map => map(value, name, arguments)?,
-        ValueKind::Seq => sequence(value, name, arguments)?,
+        ValueKind::String => text_method(value.as_str().unwrap_or_default(), name, arguments)?,
+        ValueKind::Map => map_method(value, name, arguments)?,
+        ValueKind::Seq => list_method(value, name, arguments)?,
         _ => None,
     };
     match own {
@@ -23,7 +25,7 @@ pub(super) fn method(
     }
 }
 
-fn text(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+fn text_method(text: &str, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
     Ok(Some(match name {
         "strip" | "lstrip" | "rstrip" => {
             let (set,): (Option<Value>,) = from_args(arguments)?;
@@ -130,7 +132,7 @@ fn words(text: &str, from_end: bool, most: usize) -> Vec<&str> {
     found
 }
 
-fn map(value: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+fn map_method(value: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
     Ok(match name {
         "copy" => {
             let () = from_args(arguments)?;
@@ -142,7 +144,7 @@ fn map(value: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, 
     })
 }
 
-fn sequence(value: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
+fn list_method(value: &Value, name: &str, arguments: &[Value]) -> Result<Option<Value>, Error> {
     Ok(match name {
         "index" => {
             let (wanted,): (&Value,) = from_args(arguments)?;
@@ -171,6 +173,46 @@ pub(super) fn reversed(value: &Value) -> Result<Value, Error> {
     let mut items: Vec<Value> = value.try_iter()?.collect();
     items.reverse();
     Ok(Value::from(items))
+}
+
+/// What a loop goes over.
+pub(super) fn each(value: Value) -> Result<Value, Error> {
+    if value.is_none() { Err(invalid("none is not iterable")) } else { Ok(value) }
+}
+
+/// The test `iterable`.
+pub(super) fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
+}
+
+/// Filters that give generators in Python: they have no length and no place in JSON, and are true.
+macro_rules! generators {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(fn $name(
+            state: &mut State<'_, '_>,
+            value: Value,
+            $($argument: $type,)*
+            more: Rest<ValueOrKwargs>,
+        ) -> Result<Value, Error> {
+            filters::$name(state, value, $($argument,)* more).map(generator)
+        })*
+
+        pub(super) fn add_generators(environment: &mut Environment<'_>) {
+            $(environment.add_filter(stringify!($name), $name);)*
+        }
+    };
+}
+
+generators! {
+    map();
+    select(test: Option<Cow<'_, str>>);
+    reject(test: Option<Cow<'_, str>>);
+    selectattr(name: Cow<'_, str>, test: Option<Cow<'_, str>>);
+    rejectattr(name: Cow<'_, str>, test: Option<Cow<'_, str>>);
+}
+
+fn generator(items: Vec<Value>) -> Value {
+    Value::make_iterable(move || items.clone().into_iter())
 }
 
 /// The function `dict`.

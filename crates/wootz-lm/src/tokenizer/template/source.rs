@@ -3,6 +3,9 @@
 /// The filter that a slice backwards becomes.
 pub(super) const REVERSED: &str = "reversed_slice";
 
+/// The filter that what a loop goes over goes through.
+pub(super) const EACH: &str = "each_of";
+
 /// Adapts what stands between delimiters, and leaves lines as they are.
 pub(super) fn adapted(source: &str) -> String {
     let mut result = String::with_capacity(source.len());
@@ -13,7 +16,7 @@ pub(super) fn adapted(source: &str) -> String {
         let (before, after) = rest.split_at(start);
         let (inner, after) = after.split_at(length.max(2));
         result += before;
-        result += &slices(&generation(inner));
+        result += &loops(&slices(&generation(inner)));
         rest = after;
     }
     result + rest
@@ -47,6 +50,23 @@ fn slices(inner: &str) -> String {
     result
 }
 
+/// A loop over a variable: minijinja takes nothing for an empty list, and Python for an error.
+fn loops(inner: &str) -> String {
+    let Some(words) = inner.strip_prefix("{%") else { return inner.to_string() };
+    let words = words.trim_start_matches(['-', '+']).trim_start();
+    let Some((_, over)) = words.strip_prefix("for ").and_then(|words| words.split_once(" in "))
+    else {
+        return inner.to_string();
+    };
+    let name = over.trim_end_matches(['-', '+']).trim();
+    let plain = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    if name.is_empty() || !name.chars().all(plain) {
+        return inner.to_string();
+    }
+    let (before, after) = inner.split_at(inner.len() - over.len());
+    format!("{before}{}", after.replacen(name, &format!("{name}|{EACH}"), 1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +78,8 @@ mod tests {
             ("generation {{ generation }} [::-1]", "generation {{ generation }} [::-1]"),
             ("{% for m in messages[::-1] %}", "{% for m in messages|reversed_slice %}"),
             ("{{ x[::-1][0] }} {{ y[1:] }}", "{{ x[::-1][0] }} {{ y[1:] }}"),
+            ("{%- for a, b in x.y -%}", "{%- for a, b in x.y|each_of -%}"),
+            ("{% for a in x if a %}{% for b in [1] %}", "{% for a in x if a %}{% for b in [1] %}"),
             ("{% unclosed", "{% unclosed"),
             ("{{}}{%%}{#", "{{}}{%%}{#"),
         ];
