@@ -30,7 +30,7 @@ struct Recording {
     files: &'static [&'static str],
 }
 
-const RECORDINGS: [Recording; 4] = [
+const RECORDINGS: [Recording; 5] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -42,6 +42,22 @@ const RECORDINGS: [Recording; 4] = [
         environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
         folder: "mlx_lm",
         files: &["sparse_experts.safetensors", "gated_delta.safetensors"],
+    },
+    Recording {
+        script: "generation_record.py",
+        environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
+        folder: "generation",
+        files: &[
+            "cases.jsonl",
+            "perplexity.jsonl",
+            "full/config.json",
+            "full/model.safetensors",
+            "full/tokenizer.json",
+            "full/tokenizer_config.json",
+            "near/model.safetensors",
+            "recurrent/model.safetensors",
+            "sliding/model.safetensors",
+        ],
     },
     Recording {
         script: "files_record.py",
