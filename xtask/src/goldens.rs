@@ -33,7 +33,7 @@ struct Recording {
 /// Renders chat templates; for `cargo xtask tokenizers`, too.
 pub(crate) const TEMPLATES: (&str, &[&str]) = ("goldens-jinja2-3.1.6", &["jinja2==3.1.6"]);
 
-const RECORDINGS: [Recording; 6] = [
+const RECORDINGS: [Recording; 7] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -45,6 +45,22 @@ const RECORDINGS: [Recording; 6] = [
         environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
         folder: "mlx_lm",
         files: &["sparse_experts.safetensors", "gated_delta.safetensors"],
+    },
+    Recording {
+        script: "generation_record.py",
+        environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
+        folder: "generation",
+        files: &[
+            "cases.jsonl",
+            "perplexity.jsonl",
+            "full/config.json",
+            "full/model.safetensors",
+            "full/tokenizer.json",
+            "full/tokenizer_config.json",
+            "near/model.safetensors",
+            "recurrent/model.safetensors",
+            "sliding/model.safetensors",
+        ],
     },
     Recording {
         script: "files_record.py",
