@@ -25,7 +25,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let start = Instant::now();
     let mut stages: Vec<Stage<'_>> = vec![
         ("fmt", Box::new(|| show(&mut cargo(&["fmt", "--all", "--check"])))),
-        ("build", Box::new(|| show(&mut cargo(&["build", "--workspace"])))),
+        // With the tests, whose dependencies have features that those of a plain build lack: so the
+        // library is compiled once for all that follows.
+        ("build", Box::new(|| show(&mut cargo(&["build", "--workspace", "--all-targets"])))),
         ("test", Box::new(test::workspace)),
         // After the tests, which write the table of ops that tidy compares.
         ("tidy", Box::new(tidy::run)),
@@ -126,7 +128,8 @@ fn run_beside(name: &'static str, mut command: Command) -> Outcome {
 
 /// Runs a folder of cases; `least` is the percentage of each tier that must pass.
 fn conformance(folder: &Path, device: &str, least: &str) -> Result<()> {
-    let mut run = cargo(&["xtask", "conformance"]);
+    // As `build` made it; `cargo run` would compile the library for this package alone.
+    let mut run = Command::new(target().join("debug/conformance"));
     Driver::prepare()?.apply(&mut run);
     // Of the operations that are there; complex64 is not.
     let goal = [

@@ -1,1 +1,5 @@
 //! Text from a model, token by token.
+
+mod session;
+
+pub use session::Session;

@@ -1,1 +1,145 @@
-//! Models: one file for each architecture.
+//! Language models, one file for each architecture. Their fields have the names of the checkpoint's keys, and they
+//! compute what mlx-lm's models of the same names do.
+
+mod decoder;
+mod gemma2;
+mod gemma3;
+mod gpt_oss;
+mod granite;
+mod llama;
+mod mixtral;
+mod olmo2;
+mod phi3;
+mod qwen2;
+mod qwen3;
+mod qwen3_5;
+mod qwen3_moe;
+mod qwen3_next;
+mod smollm3;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use wootz::{Array, DType, Device};
+
+use crate::cache::{LayerKind, Pass};
+use crate::checkpoint::{Checkpoint, Loader};
+use crate::{Error, Result};
+
+/// A model that says how likely each token is to come next.
+pub trait LanguageModel: Send + Sync {
+    /// What is known of it.
+    fn info(&self) -> &ModelInfo;
+
+    /// What its layers remember.
+    fn layers(&self) -> Vec<LayerKind>;
+
+    /// The states behind the last layer, `[batch, length, hidden]`, of tokens `[batch, length]`.
+    fn hidden(&self, tokens: &Array, pass: &mut Pass) -> wootz::Result<Array>;
+
+    /// The scores of all tokens, `[…, vocabulary]`, from such states.
+    fn logits(&self, hidden: &Array) -> wootz::Result<Array>;
+
+    /// All arrays, by the checkpoint's names.
+    fn parameters(&self) -> BTreeMap<String, Array>;
+}
+
+/// What is known of a model.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ModelInfo {
+    /// The `model_type` of its configuration.
+    pub architecture: String,
+    /// How many layers it has.
+    pub layers: usize,
+    /// Features of a token.
+    pub hidden_size: usize,
+    /// Tokens that there are.
+    pub vocab_size: usize,
+    /// Tokens that it was made to see at a time.
+    pub context_length: usize,
+    /// Numbers that it is made of.
+    pub parameters: u64,
+    /// Of activations.
+    pub dtype: DType,
+    /// Where it is.
+    pub device: Device,
+}
+
+/// How a model is loaded.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Where it goes.
+    pub device: Device,
+}
+
+impl Default for LoadOptions {
+    fn default() -> LoadOptions {
+        LoadOptions { device: Device::default_device() }
+    }
+}
+
+type Load = fn(&Value, &mut Loader<'_>) -> Result<Arc<dyn Build>>;
+
+/// The architectures: `model_type` and what makes a model of a configuration and tensors.
+const ARCHITECTURES: &[(&str, Load)] = &[
+    ("gemma2", gemma2::load),
+    ("gemma3", gemma3::load),
+    ("gemma3_text", gemma3::load_text),
+    ("gpt_oss", gpt_oss::load),
+    ("granite", granite::load),
+    ("llama", llama::load),
+    ("mistral", llama::load),
+    ("mixtral", mixtral::load),
+    ("olmo2", olmo2::load),
+    ("phi3", phi3::load),
+    ("qwen2", qwen2::load),
+    ("qwen3", qwen3::load),
+    ("qwen3_5", qwen3_5::load),
+    ("qwen3_5_moe", qwen3_5::load),
+    ("qwen3_moe", qwen3_moe::load),
+    ("qwen3_next", qwen3_next::load),
+    ("smollm3", smollm3::load),
+];
+
+/// The `model_type`s that can be loaded.
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    ARCHITECTURES.iter().map(|(name, _)| *name)
+}
+
+/// Makes the model of a checkpoint. Weights are used as they lie in its files.
+pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Arc<dyn LanguageModel>> {
+    let config = checkpoint.config();
+    let name = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+    let Some((_, build)) = ARCHITECTURES.iter().find(|(known, _)| *known == name) else {
+        let supported = architectures().collect::<Vec<_>>().join(", ");
+        return Err(Error::Architecture { name: name.to_string(), supported });
+    };
+    let mut loader = Loader::new(checkpoint, &options.device)?;
+    wootz::with_device(&options.device, || {
+        let mut model = build(config, &mut loader)?;
+        let parameters = loader.finish(|_| false)?;
+        let Some(building) = Arc::get_mut(&mut model) else {
+            return Err(Error::Weights("the model is in use already".to_string()));
+        };
+        let info = building.info_mut();
+        info.architecture = name.to_string();
+        info.parameters = parameters;
+        info.device = options.device.clone();
+        Ok(model.ready())
+    })
+}
+
+/// A model whose [`ModelInfo`] is not yet complete.
+trait Build: LanguageModel {
+    fn info_mut(&mut self) -> &mut ModelInfo;
+    fn ready(self: Arc<Self>) -> Arc<dyn LanguageModel>;
+}
+
+/// A configuration's part, in the type of an architecture.
+fn parse<C: DeserializeOwned>(config: &Value) -> Result<C> {
+    C::deserialize(config)
+        .map_err(|error| Error::argument("config.json", "an architecture's values", error))
+}

@@ -1,0 +1,118 @@
+//! Runs every checkpoint below a folder that has an `expected.safetensors` beside what mlx-lm computed of it:
+//! `parity DIR [--device cpu|gpu] [--only TEXT] [--self-test]`. With `--self-test` one weight of each is
+//! changed, so that a comparison that sees anything fails.
+
+#[path = "../tests/parity/compare.rs"]
+mod compare;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use compare::{Outcome, checkpoints, compare};
+use wootz::{Array, Device};
+
+struct Options {
+    folder: PathBuf,
+    device: Device,
+    only: String,
+    self_test: bool,
+}
+
+fn main() -> ExitCode {
+    match options().and_then(|options| run(&options)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn options() -> Result<Options, String> {
+    let mut words = std::env::args().skip(1);
+    let (mut folder, mut device, mut only, mut self_test) = (None, "cpu".to_string(), None, false);
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        match word.as_str() {
+            "--device" => device = value()?,
+            "--only" => only = Some(value()?),
+            "--self-test" => self_test = true,
+            _ if folder.is_none() && !word.starts_with('-') => folder = Some(PathBuf::from(word)),
+            _ => return Err(format!("unexpected {word:?}")),
+        }
+    }
+    let folder = folder.ok_or("which folder? parity DIR [--device cpu|gpu] [--self-test]")?;
+    let device = Device::from_name(&device).map_err(|error| error.to_string())?;
+    Ok(Options { folder, device, only: only.unwrap_or_default(), self_test })
+}
+
+fn run(options: &Options) -> Result<bool, String> {
+    let found = checkpoints(&options.folder)
+        .map_err(|error| format!("{}: {error}", options.folder.display()))?;
+    let name = |path: &Path| {
+        let name = path.strip_prefix(&options.folder).unwrap_or(path).display().to_string();
+        if name.is_empty() { path.display().to_string() } else { name }
+    };
+    let found: Vec<PathBuf> =
+        found.into_iter().filter(|path| name(path).contains(&options.only)).collect();
+    if found.is_empty() {
+        return Err(format!("no checkpoint with expected results in {}", options.folder.display()));
+    }
+    if options.self_test {
+        println!("one weight of each is changed: all must fail");
+    }
+    println!(
+        "{:<28} {:>9} {:>8} {:>12} {:>10}",
+        "checkpoint", "dtype", "greedy", "logit error", ""
+    );
+    let mut failed = 0;
+    for path in &found {
+        let outcome = match options.self_test {
+            true => perturbed(path, &options.device),
+            false => compare(path, path, &options.device).map_err(|error| error.to_string()),
+        };
+        let passes = print(&name(path), outcome);
+        failed += usize::from(!passes);
+    }
+    println!("{} of {} pass", found.len() - failed, found.len());
+    Ok(failed == 0)
+}
+
+fn print(name: &str, outcome: Result<Outcome, String>) -> bool {
+    match outcome {
+        Ok(outcome) => {
+            let Outcome { dtype, tokens: (equal, all), error } = outcome;
+            let greedy = if equal == all { "equal".to_string() } else { format!("{equal}/{all}") };
+            let verdict = if outcome.passes() { "pass" } else { "FAIL" };
+            println!(
+                "{name:<28} {:>9} {greedy:>8} {error:>12.2e} {verdict:>10}",
+                dtype.to_string()
+            );
+            outcome.passes()
+        }
+        Err(error) => {
+            println!("{name:<28} FAIL: {error}");
+            false
+        }
+    }
+}
+
+/// Compares a copy in which one weight of the first layer's norm is another.
+fn perturbed(path: &Path, device: &Device) -> Result<Outcome, String> {
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let copy = tempfile::tempdir().map_err(|error| said(&error))?;
+    let config = copy.path().join("config.json");
+    std::fs::copy(path.join("config.json"), config).map_err(|error| said(&error))?;
+    let mut arrays: BTreeMap<String, Array> =
+        wootz::io::load_safetensors(path).map_err(|error| said(&error))?;
+    let norm = arrays
+        .iter_mut()
+        .find(|(name, _)| name.ends_with("layers.0.post_attention_layernorm.weight"));
+    let (_, weight) = norm.ok_or("no norm to change")?;
+    weight.set(0, 3.0).map_err(|error| said(&error))?;
+    let file = copy.path().join("model.safetensors");
+    wootz::io::save_safetensors(&file, &arrays).map_err(|error| said(&error))?;
+    compare(copy.path(), path, device).map_err(|error| said(&error))
+}

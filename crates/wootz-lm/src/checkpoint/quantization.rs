@@ -1,0 +1,69 @@
+//! What a configuration says of quantized weights: a scheme for all, and others for some.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use wootz::quant::Scheme;
+
+/// The `quantization` of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quantization {
+    /// Of weights that are not named.
+    pub scheme: Scheme,
+    /// By the path of the layer; `None` for those that are not quantized.
+    pub layers: BTreeMap<String, Option<Scheme>>,
+}
+
+impl Quantization {
+    /// From a configuration; `None` if nothing is quantized.
+    pub(super) fn of(config: &Value) -> Result<Option<Quantization>, String> {
+        let text = config.get("text_config");
+        let find = |key: &str| {
+            let of_text = || text.and_then(|text| text.get(key));
+            config.get(key).or_else(of_text).filter(|found| !found.is_null())
+        };
+        let Some(given) = find("quantization").or_else(|| find("quantization_config")) else {
+            return Ok(None);
+        };
+        let Some(given) = given.as_object() else {
+            return Err("quantization: expected an object".to_string());
+        };
+        if let Some(method) = given.get("quant_method").and_then(Value::as_str) {
+            let scheme = match method {
+                "mxfp4" => Scheme::Mxfp4,
+                "mxfp8" => Scheme::Mxfp8,
+                other => {
+                    let expected = "MLX's own quantization, mxfp4 or mxfp8";
+                    return Err(format!(
+                        "quantization_config.quant_method: expected {expected}, got {other:?}"
+                    ));
+                }
+            };
+            return Ok(Some(Quantization { scheme, layers: BTreeMap::new() }));
+        }
+        let own = scheme(given, "affine")?;
+        let mut layers = BTreeMap::new();
+        for (path, value) in given {
+            let of_layer = match value {
+                Value::Object(settings) => Some(scheme(settings, "affine")?),
+                Value::Bool(true) => Some(own),
+                Value::Bool(false) => None,
+                _ => continue,
+            };
+            layers.insert(path.clone(), of_layer);
+        }
+        Ok(Some(Quantization { scheme: own, layers }))
+    }
+}
+
+fn scheme(settings: &Map<String, Value>, usual: &str) -> Result<Scheme, String> {
+    let number = |key: &str| match settings.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match value.as_u64() {
+            Some(number) => Ok(Some(number as usize)),
+            None => Err(format!("quantization.{key}: expected a number, got {value}")),
+        },
+    };
+    let mode = settings.get("mode").and_then(Value::as_str).unwrap_or(usual);
+    Scheme::new(mode, number("group_size")?, number("bits")?).map_err(|error| error.to_string())
+}

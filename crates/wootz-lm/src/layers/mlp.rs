@@ -1,0 +1,231 @@
+//! Gated networks, and sparse experts that are such.
+
+use wootz::{
+    Array, Result, Tree, add, argsort, astype, combine_experts, divide, expand_dims, maximum,
+    minimum, multiply, nn, sigmoid, slice, softmax, squeeze, sum, take_along_axis,
+};
+
+use super::{Linear, SwitchLinear};
+use crate::checkpoint::{Bias, Loader};
+
+/// How a gate and what it lets through are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// `silu(gate) · up`.
+    Silu,
+    /// `gelu(gate) · up`, by way of a hyperbolic tangent.
+    GeluTanh,
+    /// Clamped, as gpt-oss has it.
+    Clamped,
+}
+
+impl Activation {
+    fn apply(self, gate: &Array, up: &Array) -> Result<Array> {
+        match self {
+            Activation::Silu => nn::swiglu(gate, up),
+            Activation::GeluTanh => nn::geglu_approx(gate, up),
+            Activation::Clamped => {
+                const LIMIT: f64 = 7.0;
+                let gate = minimum(gate, LIMIT)?;
+                let up = maximum(minimum(up, LIMIT)?, -LIMIT)?;
+                let through = multiply(&gate, sigmoid(multiply(&gate, 1.702)?)?)?;
+                multiply(add(up, 1.0)?, through)
+            }
+        }
+    }
+}
+
+/// `down(act(gate(x)) · up(x))`.
+#[derive(Clone, Debug, Tree)]
+pub struct GatedMlp {
+    /// Of the gate.
+    pub gate_proj: Linear,
+    /// Of what the gate lets through.
+    pub up_proj: Linear,
+    /// Of the result.
+    pub down_proj: Linear,
+    #[wootz(skip)]
+    activation: Activation,
+}
+
+impl GatedMlp {
+    /// With so many hidden features.
+    pub fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        dims: usize,
+        hidden: usize,
+        bias: impl Into<Bias>,
+        activation: Activation,
+    ) -> crate::Result<GatedMlp> {
+        let bias = bias.into();
+        Ok(GatedMlp {
+            gate_proj: loader.linear(&format!("{path}.gate_proj"), dims, hidden, bias)?,
+            up_proj: loader.linear(&format!("{path}.up_proj"), dims, hidden, bias)?,
+            down_proj: loader.linear(&format!("{path}.down_proj"), hidden, dims, bias)?,
+            activation,
+        })
+    }
+
+    /// For `x` of `[…, dims]`.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        let (gate, up) = (self.gate_proj.forward(x)?, self.up_proj.forward(x)?);
+        self.down_proj.forward(&self.activation.apply(&gate, &up)?)
+    }
+}
+
+/// Experts that are gated networks.
+#[derive(Clone, Debug, Tree)]
+pub struct SwitchGlu {
+    /// Of the gate.
+    pub gate_proj: SwitchLinear,
+    /// Of what the gate lets through.
+    pub up_proj: SwitchLinear,
+    /// Of the result.
+    pub down_proj: SwitchLinear,
+    #[wootz(skip)]
+    activation: Activation,
+}
+
+impl SwitchGlu {
+    /// With so many hidden features.
+    pub fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        experts: usize,
+        [dims, hidden]: [usize; 2],
+        bias: bool,
+        activation: Activation,
+    ) -> crate::Result<SwitchGlu> {
+        let mut layer = |name: &str, from: usize, to: usize| {
+            loader.switch_linear(&format!("{path}.{name}"), experts, from, to, bias)
+        };
+        Ok(SwitchGlu {
+            gate_proj: layer("gate_proj", dims, hidden)?,
+            up_proj: layer("up_proj", dims, hidden)?,
+            down_proj: layer("down_proj", hidden, dims)?,
+            activation,
+        })
+    }
+
+    /// The results `[…, k, dims]` of each token's experts, for `x` of `[…, dims]` and experts of `[…, k]`.
+    pub fn forward(&self, x: &Array, experts: &Array) -> Result<Array> {
+        let x = expand_dims(x, [-2, -3])?;
+        let gate = self.gate_proj.forward(&x, experts)?;
+        let up = self.up_proj.forward(&x, experts)?;
+        let hidden = self.activation.apply(&gate, &up)?;
+        squeeze(&self.down_proj.forward(&hidden, experts)?, -2)
+    }
+}
+
+/// How tokens are sent to experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoeConfig {
+    /// How many experts there are.
+    pub experts: usize,
+    /// Experts for each token.
+    pub k: usize,
+    /// Whether the softmax is of the chosen only; else of all.
+    pub chosen_only: bool,
+    /// Whether weights are divided by their sum.
+    pub renormalise: bool,
+}
+
+impl MoeConfig {
+    /// The experts of each token and how much they count, from scores `[…, experts]`.
+    pub fn route(&self, logits: &Array) -> Result<(Array, Array)> {
+        // Of equal scores the later wins, as at the end of MLX's `argpartition`.
+        let best = |scores: &Array| {
+            let sorted = argsort(scores, -1)?;
+            let mut start = vec![0; sorted.rank()];
+            start[sorted.rank() - 1] = self.experts - self.k;
+            slice(&sorted, &start, sorted.shape(), &vec![1; sorted.rank()])?.contiguous()
+        };
+        if self.chosen_only {
+            let experts = best(logits)?;
+            let weights = softmax(&take_along_axis(logits, &experts, Some(-1))?, -1)?;
+            return Ok((experts, weights));
+        }
+        let scores = softmax(logits, -1)?;
+        let experts = best(&scores)?;
+        let weights = take_along_axis(&scores, &experts, Some(-1))?;
+        if self.renormalise {
+            let total = sum(&weights, -1, true)?;
+            return Ok((experts, divide(weights, total)?));
+        }
+        Ok((experts, weights))
+    }
+}
+
+/// Experts that tokens are sent to, and one that all of them meet.
+#[derive(Clone, Debug, Tree)]
+pub struct SparseMoe {
+    /// The scores of experts.
+    pub gate: Linear,
+    /// The experts.
+    pub switch_mlp: SwitchGlu,
+    /// The expert of every token.
+    pub shared_expert: Option<GatedMlp>,
+    /// How much that one counts.
+    pub shared_expert_gate: Option<Linear>,
+    #[wootz(skip)]
+    config: MoeConfig,
+}
+
+impl SparseMoe {
+    /// With experts of so many hidden features; `shared` are those of the one that all tokens meet.
+    pub fn load(
+        loader: &mut Loader<'_>,
+        path: &str,
+        config: MoeConfig,
+        [dims, hidden, shared]: [usize; 3],
+    ) -> crate::Result<SparseMoe> {
+        if config.k == 0 || config.k > config.experts {
+            let expected = format!("1 to {}", config.experts);
+            return Err(crate::Error::argument("num_experts_per_tok", expected, config.k));
+        }
+        let experts = config.experts;
+        let silu = Activation::Silu;
+        let at = format!("{path}.switch_mlp");
+        let switch_mlp = SwitchGlu::load(loader, &at, experts, [dims, hidden], false, silu)?;
+        let (mut shared_expert, mut shared_expert_gate) = (None, None);
+        if shared > 0 {
+            let at = format!("{path}.shared_expert");
+            shared_expert = Some(GatedMlp::load(loader, &at, dims, shared, false, silu)?);
+            let at = format!("{path}.shared_expert_gate");
+            shared_expert_gate = Some(loader.linear(&at, dims, 1, false)?);
+        }
+        let gate = loader.linear(&format!("{path}.gate"), dims, experts, false)?;
+        Ok(SparseMoe { gate, switch_mlp, shared_expert, shared_expert_gate, config })
+    }
+
+    /// For `x` of `[…, dims]`.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        let (experts, weights) = self.config.route(&self.gate.forward(x)?)?;
+        let y = combine_experts(&self.switch_mlp.forward(x, &experts)?, &weights)?;
+        let (Some(shared), Some(gate)) = (&self.shared_expert, &self.shared_expert_gate) else {
+            return astype(&y, x.dtype());
+        };
+        let shared = multiply(sigmoid(gate.forward(x)?)?, shared.forward(x)?)?;
+        add(y, shared)
+    }
+}
+
+/// Either of them.
+#[derive(Clone, Debug, Tree)]
+pub enum FeedForward {
+    /// One network.
+    Dense(GatedMlp),
+    /// Experts.
+    Sparse(SparseMoe),
+}
+
+impl FeedForward {
+    /// For `x` of `[…, dims]`.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        match self {
+            FeedForward::Dense(mlp) => mlp.forward(x),
+            FeedForward::Sparse(moe) => moe.forward(x),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Normalisation, and the stream of values that layers add to and normalise.
+
+use wootz::{Array, Parameter, Result, Tree, add, add_rms_norm, rms_norm};
+
+/// Division by the root of the mean of squares, and a weight.
+#[derive(Clone, Debug, Tree)]
+pub struct RmsNorm {
+    /// `[dims]`.
+    pub weight: Parameter,
+    #[wootz(skip)]
+    eps: f32,
+    /// Whether 1 is added to the weight.
+    #[wootz(skip)]
+    offset: bool,
+}
+
+impl RmsNorm {
+    /// With its weight, and a number added to the mean.
+    pub fn new(weight: Parameter, eps: f64) -> RmsNorm {
+        RmsNorm { weight, eps: eps as f32, offset: false }
+    }
+
+    /// With 1 added to the weight, as gemma has it.
+    pub fn with_offset(self, offset: bool) -> RmsNorm {
+        RmsNorm { offset, ..self }
+    }
+
+    /// Of the last axis.
+    pub fn forward(&self, x: &Array) -> Result<Array> {
+        rms_norm(x, Some(&self.scale()?), self.eps)
+    }
+
+    fn scale(&self) -> Result<Array> {
+        if self.offset { add(1.0, &self.weight) } else { Ok(self.weight.array().clone()) }
+    }
+}
+
+/// What flows through a model's layers: each adds to it. A sum waits until it is normalised, because
+/// both are done in one pass over memory.
+#[derive(Clone)]
+pub struct Residual {
+    sum: Array,
+    added: Option<Array>,
+}
+
+impl Residual {
+    /// Begins with a model's embeddings.
+    pub fn new(x: Array) -> Residual {
+        Residual { sum: x, added: None }
+    }
+
+    /// Adds a layer's result.
+    pub fn add(&mut self, x: Array) -> Result<()> {
+        let sum = self.value()?;
+        *self = Residual { sum, added: Some(x) };
+        Ok(())
+    }
+
+    /// The sum.
+    pub fn value(&self) -> Result<Array> {
+        match &self.added {
+            Some(added) => add(&self.sum, added),
+            None => Ok(self.sum.clone()),
+        }
+    }
+
+    /// The sum, normalised.
+    pub fn norm(&mut self, norm: &RmsNorm) -> Result<Array> {
+        let Some(added) = self.added.take() else { return norm.forward(&self.sum) };
+        let (y, sum) = add_rms_norm(&added, &self.sum, &norm.scale()?, norm.eps)?;
+        self.sum = sum;
+        Ok(y)
+    }
+}

@@ -1,0 +1,173 @@
+//! Rotary positions, with all the ways in which models stretch them.
+
+use serde::Deserialize;
+use serde_json::Value;
+use wootz::{
+    Array, DType, Device, Error, Positions, Result, RopeScaling, RopeType, add, divide, exp, log,
+    maximum, multiply, power, reciprocal, reshape, subtract,
+};
+
+/// What a configuration says of rotary positions, as one of its parts.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct RopeConfig {
+    /// The base of the wavelengths.
+    pub rope_theta: Option<f64>,
+    /// Whether neighbours are rotated together.
+    #[serde(default)]
+    pub rope_traditional: bool,
+    /// How positions are stretched.
+    pub rope_scaling: Option<Value>,
+    /// The same in newer configurations, with the base.
+    pub rope_parameters: Option<Value>,
+    /// Positions that the model was made for.
+    pub max_position_embeddings: Option<usize>,
+}
+
+impl RopeConfig {
+    /// The base, or what it is without one.
+    pub fn theta(&self, usual: f64) -> f64 {
+        let nested = || self.rope_parameters.as_ref()?.get("rope_theta")?.as_f64();
+        self.rope_theta.or_else(nested).unwrap_or(usual)
+    }
+
+    /// How positions are stretched.
+    pub fn scaling(&self) -> crate::Result<RopeScaling> {
+        let given = self.rope_scaling.as_ref().filter(|given| !given.is_null());
+        match given.or(self.rope_parameters.as_ref()).filter(|given| !given.is_null()) {
+            Some(given) => scaling(given),
+            None => Ok(RopeScaling::new(RopeType::Default)),
+        }
+    }
+
+    /// For the first `dims` features of heads.
+    pub fn rope(&self, dims: usize, usual: f64, device: &Device) -> crate::Result<Rope> {
+        let positions = self.max_position_embeddings.unwrap_or(2048);
+        let (theta, scaling) = (self.theta(usual), self.scaling()?);
+        Ok(Rope::new(dims, theta, self.rope_traditional, &scaling, positions, device)?)
+    }
+}
+
+/// `rope_scaling` of a configuration.
+fn scaling(given: &Value) -> crate::Result<RopeScaling> {
+    let wrong = |key: &str, expected: &str, got: &Value| {
+        crate::Error::argument(format!("rope_scaling.{key}"), expected, got)
+    };
+    if !given.is_object() {
+        return Err(crate::Error::argument("rope_scaling", "an object", given));
+    }
+    let find = |key: &str| given.get(key).filter(|value| !value.is_null());
+    let kind = match find("type").or_else(|| find("rope_type")) {
+        Some(kind) => kind.as_str().ok_or_else(|| wrong("type", "a word", kind))?,
+        None => "default",
+    };
+    let mut scaling = RopeScaling::new(kind.parse()?);
+    let number = |key: &str, place: &mut f64| match find(key) {
+        Some(value) => {
+            *place = value.as_f64().ok_or_else(|| wrong(key, "a number", value))?;
+            Ok(())
+        }
+        None => Ok::<(), crate::Error>(()),
+    };
+    number("factor", &mut scaling.factor)?;
+    number("low_freq_factor", &mut scaling.low_freq_factor)?;
+    number("high_freq_factor", &mut scaling.high_freq_factor)?;
+    number("beta_fast", &mut scaling.beta_fast)?;
+    number("beta_slow", &mut scaling.beta_slow)?;
+    number("mscale", &mut scaling.mscale)?;
+    number("mscale_all_dim", &mut scaling.mscale_all_dim)?;
+    number("partial_rotary_factor", &mut scaling.partial_rotary_factor)?;
+    if let Some(value) = find("original_max_position_embeddings") {
+        let original = value.as_f64().ok_or_else(|| wrong("original…", "a number", value))?;
+        scaling.original_max_position_embeddings = Some(original as usize);
+    }
+    let numbers = |key: &str| match find(key) {
+        Some(Value::Array(values)) => {
+            let number = |value: &Value| value.as_f64().ok_or_else(|| wrong(key, "numbers", value));
+            values.iter().map(number).collect()
+        }
+        Some(value) => Err(wrong(key, "an array of numbers", value)),
+        None => Ok(Vec::new()),
+    };
+    scaling.short_factor = numbers("short_factor")?;
+    scaling.long_factor = numbers("long_factor")?;
+    Ok(scaling)
+}
+
+/// Rotary positions of the first features of heads.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    op: wootz::Rope,
+    /// `[1, dims / 2]`.
+    frequencies: Array,
+    /// What frequencies depend on, if that is the length of the text.
+    dynamic: Option<Dynamic>,
+}
+
+/// Frequencies whose base grows with the text.
+#[derive(Clone, Copy, Debug)]
+struct Dynamic {
+    base: f64,
+    factor: f64,
+    positions: usize,
+}
+
+impl Rope {
+    /// For the first `dims` features, with so many positions in the model.
+    pub fn new(
+        dims: usize,
+        base: f64,
+        traditional: bool,
+        scaling: &RopeScaling,
+        positions: usize,
+        device: &Device,
+    ) -> Result<Rope> {
+        let found = scaling.frequencies(dims, base, positions, None)?;
+        let amplitude = found.attention_factor;
+        let op = wootz::Rope { traditional, amplitude, ..wootz::Rope::new(dims) };
+        let factor = scaling.factor;
+        let dynamic =
+            (scaling.rope_type == RopeType::Dynamic).then_some(Dynamic { base, factor, positions });
+        Ok(Rope { op, frequencies: table(&found.frequencies, device)?, dynamic })
+    }
+
+    /// With wavelengths multiplied by `factors`, one for each pair.
+    pub fn stretched(self, factors: &Array) -> Result<Rope> {
+        let factors = reshape(&factors.astype(DType::F32)?, self.frequencies.shape())?;
+        Ok(Rope { frequencies: divide(&self.frequencies, factors)?, ..self })
+    }
+
+    /// Of `[batch, heads, length, features]`, at positions that count from `offsets`, one for all or one
+    /// for each of the batch.
+    pub fn forward(&self, x: &Array, offsets: &Array) -> Result<Array> {
+        let frequencies = match self.dynamic {
+            Some(dynamic) => self.stretched_to(dynamic, x, offsets)?,
+            None => self.frequencies.clone(),
+        };
+        let x = if x.strides().last() == Some(&1) { x.clone() } else { x.contiguous()? };
+        let op = wootz::Rope { positions: Positions::Offset, ..self.op };
+        Array::apply(op, &[&x, &frequencies, offsets])
+    }
+
+    /// Frequencies for a text up to the last position of `x`.
+    fn stretched_to(&self, dynamic: Dynamic, x: &Array, offsets: &Array) -> Result<Array> {
+        if offsets.size() != 1 {
+            let expected = "one text at a time, for dynamic scaling";
+            return Err(Error::argument("rope", "offsets", expected, offsets.size()));
+        }
+        let Dynamic { base, factor, positions } = dynamic;
+        let dims = self.op.dims as f64;
+        let length = x.shape().get(2).copied().unwrap_or(0);
+        let end = add(offsets.reshape(&[1])?.astype(DType::F32)?, length as f64)?;
+        let ratio = divide(maximum(end, positions as f64)?, positions as f64)?;
+        let stretch = subtract(multiply(ratio, factor)?, factor - 1.0)?;
+        let base = multiply(power(stretch, dims / (dims - 2.0))?, base)?;
+        let pairs: Vec<f64> = (0..self.op.dims / 2).map(|pair| 2.0 * pair as f64 / dims).collect();
+        let wavelengths = exp(multiply(log(base)?, table(&pairs, x.device())?)?)?;
+        reciprocal(wavelengths)
+    }
+}
+
+fn table(numbers: &[f64], device: &Device) -> Result<Array> {
+    let single: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
+    Array::from_slice_on(&single, &[1, single.len()], device)
+}

@@ -1,0 +1,134 @@
+//! Gemma 2. As in mlx-lm, every layer sees all tokens.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use wootz::{DType, Result as ArrayResult, Tree};
+
+use super::decoder::{Decoder, Layer, Sizes, Style};
+use super::{Build, parse};
+use crate::Result;
+use crate::cache::{LayerKind, Pass};
+use crate::checkpoint::{Bias, Loader};
+use crate::layers::{
+    Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm, RopeConfig,
+};
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    intermediate_size: usize,
+    num_attention_heads: usize,
+    head_dim: usize,
+    rms_norm_eps: f64,
+    vocab_size: usize,
+    num_key_value_heads: usize,
+    #[serde(default = "scores")]
+    attn_logit_softcapping: f64,
+    #[serde(default = "logits")]
+    final_logit_softcapping: f64,
+    #[serde(default = "scalar")]
+    query_pre_attn_scalar: f64,
+    #[serde(flatten)]
+    rope: RopeConfig,
+}
+
+fn scores() -> f64 {
+    50.0
+}
+
+fn logits() -> f64 {
+    30.0
+}
+
+fn scalar() -> f64 {
+    144.0
+}
+
+/// A layer with norms before and behind attention and network.
+#[derive(Tree)]
+pub(super) struct GemmaLayer {
+    self_attn: Attention,
+    mlp: GatedMlp,
+    input_layernorm: RmsNorm,
+    post_attention_layernorm: RmsNorm,
+    pre_feedforward_layernorm: RmsNorm,
+    post_feedforward_layernorm: RmsNorm,
+}
+
+impl GemmaLayer {
+    /// Around attention; a GGUF file's norms already have 1 added.
+    pub(super) fn load(
+        loader: &mut Loader<'_>,
+        at: &str,
+        [hidden, inner]: [usize; 2],
+        eps: f64,
+        self_attn: Attention,
+    ) -> Result<GemmaLayer> {
+        let activation = Activation::GeluTanh;
+        let mlp = GatedMlp::load(loader, &format!("{at}.mlp"), hidden, inner, false, activation)?;
+        let offset = !loader.is_gguf();
+        let mut norm = |name: &str| -> Result<RmsNorm> {
+            Ok(loader.norm(&format!("{at}.{name}"), hidden, eps)?.with_offset(offset))
+        };
+        Ok(GemmaLayer {
+            self_attn,
+            mlp,
+            input_layernorm: norm("input_layernorm")?,
+            post_attention_layernorm: norm("post_attention_layernorm")?,
+            pre_feedforward_layernorm: norm("pre_feedforward_layernorm")?,
+            post_feedforward_layernorm: norm("post_feedforward_layernorm")?,
+        })
+    }
+}
+
+impl Layer for GemmaLayer {
+    fn kind(&self) -> LayerKind {
+        self.self_attn.config().kind()
+    }
+
+    fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
+        let x = stream.norm(&self.input_layernorm)?;
+        let y = self.self_attn.forward(&x, pass, layer)?;
+        stream.add(self.post_attention_layernorm.forward(&y)?)?;
+        let x = stream.norm(&self.pre_feedforward_layernorm)?;
+        stream.add(self.post_feedforward_layernorm.forward(&self.mlp.forward(&x)?)?)
+    }
+}
+
+pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
+    let config: Config = parse(config)?;
+    let (hidden, heads, head_dim) =
+        (config.hidden_size, config.num_attention_heads, config.head_dim);
+    let plain = RopeConfig { rope_scaling: None, rope_parameters: None, ..config.rope.clone() };
+    let rope = plain.rope(head_dim, config.rope.theta(10000.0), loader.device())?;
+    let sizes = Sizes {
+        layers: config.num_hidden_layers,
+        hidden,
+        vocabulary: config.vocab_size,
+        context: config.rope.max_position_embeddings.unwrap_or(8192),
+        eps: config.rms_norm_eps,
+        tied: true,
+        offset: !loader.is_gguf(),
+    };
+    let style = Style {
+        embedding_scale: Some((hidden as f64).sqrt()),
+        logits_divisor: None,
+        logits_softcap: Some(config.final_logit_softcapping),
+    };
+    let layer = |loader: &mut Loader<'_>, _: usize, at: &str, dtype: DType| {
+        let attention = AttentionConfig {
+            rope: Some(rope.clone()),
+            scale: 1.0 / config.query_pre_attn_scalar.sqrt(),
+            softcap: Some(config.attn_logit_softcapping),
+            ..AttentionConfig::new(hidden, [heads, config.num_key_value_heads], head_dim, dtype)
+        };
+        let path = format!("{at}.self_attn");
+        let attention = Attention::load(loader, &path, attention, [Bias::No; 2])?;
+        let sizes = [hidden, config.intermediate_size];
+        GemmaLayer::load(loader, at, sizes, config.rms_norm_eps, attention)
+    };
+    Ok(Arc::new(Decoder::load(loader, "", sizes, style, layer)?))
+}

@@ -1,0 +1,102 @@
+//! OLMo 2: norms behind attention and network instead of before them, and norms of all queries and keys.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use wootz::{Result as ArrayResult, Tree};
+
+use super::decoder::{Decoder, Layer, Sizes, Style};
+use super::{Build, parse};
+use crate::Result;
+use crate::cache::{LayerKind, Pass};
+use crate::checkpoint::Loader;
+use crate::layers::{
+    Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm, RopeConfig,
+};
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    intermediate_size: usize,
+    num_attention_heads: usize,
+    rms_norm_eps: f64,
+    vocab_size: usize,
+    head_dim: Option<usize>,
+    num_key_value_heads: Option<usize>,
+    #[serde(default)]
+    attention_bias: bool,
+    #[serde(default)]
+    mlp_bias: bool,
+    #[serde(default = "yes")]
+    tie_word_embeddings: bool,
+    #[serde(flatten)]
+    rope: RopeConfig,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Tree)]
+struct OlmoLayer {
+    self_attn: Attention,
+    mlp: GatedMlp,
+    post_attention_layernorm: RmsNorm,
+    post_feedforward_layernorm: RmsNorm,
+}
+
+impl Layer for OlmoLayer {
+    fn kind(&self) -> LayerKind {
+        self.self_attn.config().kind()
+    }
+
+    fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
+        let y = self.self_attn.forward(&stream.value()?, pass, layer)?;
+        stream.add(self.post_attention_layernorm.forward(&y)?)?;
+        let y = self.mlp.forward(&stream.value()?)?;
+        stream.add(self.post_feedforward_layernorm.forward(&y)?)
+    }
+}
+
+pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
+    let config: Config = parse(config)?;
+    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
+    let kv_heads = config.num_key_value_heads.unwrap_or(heads);
+    let head_dim = config.head_dim.unwrap_or(hidden / heads.max(1));
+    let eps = config.rms_norm_eps;
+    let rope = config.rope.rope(head_dim, 10000.0, loader.device())?;
+    let sizes = Sizes {
+        layers: config.num_hidden_layers,
+        hidden,
+        vocabulary: config.vocab_size,
+        context: config.rope.max_position_embeddings.unwrap_or(2048),
+        eps,
+        tied: config.tie_word_embeddings,
+        offset: false,
+    };
+    let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
+        let attention = AttentionConfig {
+            rope: Some(rope.clone()),
+            ..AttentionConfig::new(hidden, [heads, kv_heads], head_dim, dtype)
+        };
+        let path = format!("{at}.self_attn");
+        let bias = [config.attention_bias.into(); 2];
+        let self_attn = Attention {
+            q_norm: Some(loader.norm(&format!("{path}.q_norm"), heads * head_dim, eps)?),
+            k_norm: Some(loader.norm(&format!("{path}.k_norm"), kv_heads * head_dim, eps)?),
+            ..Attention::load(loader, &path, attention, bias)?
+        };
+        let (path, inner, bias) = (format!("{at}.mlp"), config.intermediate_size, config.mlp_bias);
+        let mlp = GatedMlp::load(loader, &path, hidden, inner, bias, Activation::Silu)?;
+        let mut norm = |name: &str| loader.norm(&format!("{at}.{name}"), hidden, eps);
+        Ok(OlmoLayer {
+            self_attn,
+            mlp,
+            post_attention_layernorm: norm("post_attention_layernorm")?,
+            post_feedforward_layernorm: norm("post_feedforward_layernorm")?,
+        })
+    })?;
+    Ok(Arc::new(decoder))
+}

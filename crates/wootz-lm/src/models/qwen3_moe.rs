@@ -1,0 +1,91 @@
+//! Qwen3 with sparse experts.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::decoder::{Block, Decoder, Sizes, Style};
+use super::{Build, parse};
+use crate::Result;
+use crate::checkpoint::{Bias, Loader};
+use crate::layers::{
+    Activation, Attention, AttentionConfig, FeedForward, GatedMlp, MoeConfig, RopeConfig, SparseMoe,
+};
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    hidden_size: usize,
+    num_hidden_layers: usize,
+    intermediate_size: usize,
+    num_attention_heads: usize,
+    num_experts: usize,
+    num_experts_per_tok: usize,
+    decoder_sparse_step: usize,
+    mlp_only_layers: Vec<usize>,
+    moe_intermediate_size: usize,
+    rms_norm_eps: f64,
+    vocab_size: usize,
+    num_key_value_heads: usize,
+    head_dim: usize,
+    tie_word_embeddings: bool,
+    norm_topk_prob: bool,
+    #[serde(flatten)]
+    rope: RopeConfig,
+}
+
+/// The names of experts' projections, apart and joined.
+pub(super) const PROJECTIONS: [(&str, &str); 3] =
+    [("gate_proj", "gate_proj"), ("up_proj", "up_proj"), ("down_proj", "down_proj")];
+
+/// Whether a layer has experts.
+pub(super) fn is_sparse(layer: usize, experts: usize, step: usize, dense: &[usize]) -> bool {
+    experts > 0 && step > 0 && (layer + 1).is_multiple_of(step) && !dense.contains(&layer)
+}
+
+pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
+    let config: Config = parse(config)?;
+    let (hidden, heads, head_dim) =
+        (config.hidden_size, config.num_attention_heads, config.head_dim);
+    // As in mlx-lm, positions are not stretched.
+    let plain = RopeConfig { rope_scaling: None, rope_parameters: None, ..config.rope.clone() };
+    let rope = plain.rope(head_dim, config.rope.theta(1e6), loader.device())?;
+    let sizes = Sizes {
+        layers: config.num_hidden_layers,
+        hidden,
+        vocabulary: config.vocab_size,
+        context: config.rope.max_position_embeddings.unwrap_or(32768),
+        eps: config.rms_norm_eps,
+        tied: config.tie_word_embeddings,
+        offset: false,
+    };
+    let moe = MoeConfig {
+        experts: config.num_experts,
+        k: config.num_experts_per_tok,
+        chosen_only: false,
+        renormalise: config.norm_topk_prob,
+    };
+    let decoder =
+        Decoder::load(loader, "", sizes, Style::default(), |loader, layer, at, dtype| {
+            let attention = AttentionConfig {
+                rope: Some(rope.clone()),
+                ..AttentionConfig::new(hidden, [heads, config.num_key_value_heads], head_dim, dtype)
+            };
+            let (path, eps) = (format!("{at}.self_attn"), config.rms_norm_eps);
+            let attention = Attention::load(loader, &path, attention, [Bias::No; 2])?
+                .with_head_norms(loader, &path, eps, false)?;
+            let path = format!("{at}.mlp");
+            let (step, dense) = (config.decoder_sparse_step, &config.mlp_only_layers);
+            let mlp = if is_sparse(layer, moe.experts, step, dense) {
+                loader.join_experts(&path, moe.experts, &PROJECTIONS)?;
+                let sizes = [hidden, config.moe_intermediate_size, 0];
+                FeedForward::Sparse(SparseMoe::load(loader, &path, moe, sizes)?)
+            } else {
+                let inner = config.intermediate_size;
+                let mlp = GatedMlp::load(loader, &path, hidden, inner, false, Activation::Silu)?;
+                FeedForward::Dense(mlp)
+            };
+            Block::load(loader, at, [hidden as f64, eps], attention, mlp)
+        })?;
+    Ok(Arc::new(decoder))
+}

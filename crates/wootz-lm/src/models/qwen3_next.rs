@@ -1,0 +1,203 @@
+//! Qwen3-Next: linear attention by the gated delta rule, and full attention in every fourth layer.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use wootz::{DType, Result as ArrayResult, Tree};
+
+use super::decoder::{Decoder, Layer, Sizes, Style};
+use super::qwen3_moe::{PROJECTIONS, is_sparse};
+use super::{Build, parse};
+use crate::cache::{LayerKind, Pass};
+use crate::checkpoint::{Bias, Loader};
+use crate::layers::{
+    Activation, Attention, AttentionConfig, DeltaConfig, FeedForward, GatedDeltaNet, GatedMlp,
+    MoeConfig, Residual, RmsNorm, RopeConfig, SparseMoe,
+};
+use crate::{Error, Result};
+
+/// The configuration, and what the layers of Qwen3.5 are made of too.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Config {
+    pub(super) hidden_size: usize,
+    pub(super) num_hidden_layers: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) num_attention_heads: usize,
+    pub(super) linear_num_value_heads: usize,
+    pub(super) linear_num_key_heads: usize,
+    pub(super) linear_key_head_dim: usize,
+    pub(super) linear_value_head_dim: usize,
+    pub(super) linear_conv_kernel_dim: usize,
+    pub(super) num_experts: usize,
+    pub(super) num_experts_per_tok: usize,
+    pub(super) decoder_sparse_step: usize,
+    pub(super) shared_expert_intermediate_size: usize,
+    pub(super) mlp_only_layers: Vec<usize>,
+    pub(super) moe_intermediate_size: usize,
+    pub(super) rms_norm_eps: f64,
+    pub(super) vocab_size: usize,
+    pub(super) num_key_value_heads: usize,
+    pub(super) partial_rotary_factor: f64,
+    pub(super) head_dim: usize,
+    #[serde(default)]
+    pub(super) norm_topk_prob: bool,
+    #[serde(default)]
+    pub(super) tie_word_embeddings: bool,
+    #[serde(default)]
+    pub(super) attention_bias: bool,
+    #[serde(default = "four")]
+    pub(super) full_attention_interval: usize,
+    #[serde(flatten)]
+    pub(super) rope: RopeConfig,
+}
+
+fn four() -> usize {
+    4
+}
+
+/// Norms whose weights have 1 added when a checkpoint becomes MLX's.
+pub(super) const OFFSET_NORMS: [&str; 5] = [
+    ".input_layernorm.weight",
+    ".post_attention_layernorm.weight",
+    "model.norm.weight",
+    ".q_norm.weight",
+    ".k_norm.weight",
+];
+
+/// A layer with one of the two kinds of attention.
+#[derive(Tree)]
+pub(super) struct HybridLayer {
+    linear_attn: Option<GatedDeltaNet>,
+    self_attn: Option<Attention>,
+    mlp: FeedForward,
+    input_layernorm: RmsNorm,
+    post_attention_layernorm: RmsNorm,
+}
+
+impl Layer for HybridLayer {
+    fn kind(&self) -> LayerKind {
+        match (&self.linear_attn, &self.self_attn) {
+            (Some(linear), _) => linear.config().kind(),
+            (None, Some(attention)) => attention.config().kind(),
+            (None, None) => LayerKind::Recurrent(Vec::new()),
+        }
+    }
+
+    fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
+        let x = stream.norm(&self.input_layernorm)?;
+        if let Some(linear) = &self.linear_attn {
+            stream.add(linear.forward(&x, pass, layer)?)?;
+        }
+        if let Some(attention) = &self.self_attn {
+            stream.add(attention.forward(&x, pass, layer)?)?;
+        }
+        let x = stream.norm(&self.post_attention_layernorm)?;
+        stream.add(self.mlp.forward(&x)?)
+    }
+}
+
+pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
+    let config: Config = parse(config)?;
+    let apart = |name: &String| name.ends_with(".mlp.experts.0.up_proj.weight");
+    if loader.names().iter().any(apart) {
+        loader.remove(|name| name.contains("mtp."));
+        loader.move_channels()?;
+        loader.add_one(&OFFSET_NORMS)?;
+    }
+    Ok(Arc::new(decoder(&config, loader, "", true)?))
+}
+
+/// With projections of linear attention that are `joined` or apart.
+pub(super) fn decoder(
+    config: &Config,
+    loader: &mut Loader<'_>,
+    path: &str,
+    joined: bool,
+) -> Result<Decoder<HybridLayer>> {
+    if config.full_attention_interval == 0 {
+        return Err(Error::argument("full_attention_interval", "at least 1", 0));
+    }
+    let sizes = Sizes {
+        layers: config.num_hidden_layers,
+        hidden: config.hidden_size,
+        vocabulary: config.vocab_size,
+        context: config.rope.max_position_embeddings.unwrap_or(131072),
+        eps: config.rms_norm_eps,
+        tied: config.tie_word_embeddings,
+        offset: false,
+    };
+    let moe = MoeConfig {
+        experts: config.num_experts,
+        k: config.num_experts_per_tok,
+        chosen_only: false,
+        renormalise: config.norm_topk_prob,
+    };
+    let (hidden, eps) = (config.hidden_size, config.rms_norm_eps);
+    Decoder::load(loader, path, sizes, Style::default(), |loader, number, at, dtype| {
+        let is_linear = !(number + 1).is_multiple_of(config.full_attention_interval);
+        let (mut linear_attn, mut self_attn) = (None, None);
+        if is_linear {
+            let at = format!("{at}.linear_attn");
+            linear_attn = Some(GatedDeltaNet::load(loader, &at, delta(config, dtype), joined)?);
+        } else {
+            self_attn = Some(attention(config, loader, &format!("{at}.self_attn"), dtype)?);
+        }
+        let mlp_path = format!("{at}.mlp");
+        let (step, dense) = (config.decoder_sparse_step, &config.mlp_only_layers);
+        let mlp = if is_sparse(number, moe.experts, step, dense) {
+            loader.join_experts(&mlp_path, moe.experts, &PROJECTIONS)?;
+            let shared = config.shared_expert_intermediate_size;
+            let sizes = [hidden, config.moe_intermediate_size, shared];
+            FeedForward::Sparse(SparseMoe::load(loader, &mlp_path, moe, sizes)?)
+        } else {
+            let inner = config.intermediate_size;
+            let silu = Activation::Silu;
+            FeedForward::Dense(GatedMlp::load(loader, &mlp_path, hidden, inner, false, silu)?)
+        };
+        let mut norm = |name: &str| loader.norm(&format!("{at}.{name}"), hidden, eps);
+        Ok(HybridLayer {
+            linear_attn,
+            self_attn,
+            mlp,
+            input_layernorm: norm("input_layernorm")?,
+            post_attention_layernorm: norm("post_attention_layernorm")?,
+        })
+    })
+}
+
+fn delta(config: &Config, dtype: DType) -> DeltaConfig {
+    DeltaConfig {
+        hidden: config.hidden_size,
+        key_heads: config.linear_num_key_heads,
+        value_heads: config.linear_num_value_heads,
+        key_dims: config.linear_key_head_dim,
+        value_dims: config.linear_value_head_dim,
+        taps: config.linear_conv_kernel_dim,
+        eps: config.rms_norm_eps,
+        dtype,
+    }
+}
+
+fn attention(
+    config: &Config,
+    loader: &mut Loader<'_>,
+    at: &str,
+    dtype: DType,
+) -> Result<Attention> {
+    let heads = [config.num_attention_heads, config.num_key_value_heads];
+    let dims = (config.head_dim as f64 * config.partial_rotary_factor) as usize;
+    let neighbours = RopeConfig { rope_traditional: false, ..config.rope.clone() };
+    let of_heads = AttentionConfig {
+        rope: Some(neighbours.rope(dims, 100000.0, loader.device())?),
+        gated: true,
+        ..AttentionConfig::new(config.hidden_size, heads, config.head_dim, dtype)
+    };
+    let bias: Bias = config.attention_bias.into();
+    Attention::load(loader, at, of_heads, [bias; 2])?.with_head_norms(
+        loader,
+        at,
+        config.rms_norm_eps,
+        false,
+    )
+}
