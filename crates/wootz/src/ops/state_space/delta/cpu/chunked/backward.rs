@@ -260,8 +260,8 @@ impl<W: Wide> Back<'_, W> {
                 memory.f[at] = if j <= t { memory.f[at] * decay } else { W::ZERO };
                 memory.e[at] = if j < t { memory.e[at] * decay } else { W::ZERO };
             }
-            let row = |x: &[W]| dispatch(|| dot(&x[t * width..][..keys], &q[t * width..][..keys]));
-            memory.dfrom_start[t] = row(&memory.dy_state);
+            let (dy, q) = (&memory.dy_state[t * width..][..keys], &q[t * width..][..keys]);
+            memory.dfrom_start[t] = dispatch(|| dot(dy, q));
         }
         let last = (count - 1) * STEPS;
         for t in 0..count {
