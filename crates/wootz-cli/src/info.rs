@@ -51,8 +51,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let checkpoint = Checkpoint::open(&path)?;
     let tensors = stored(&checkpoint);
     // Weights stay in the file: this reads headers only.
-    let model =
-        load(&checkpoint, &LoadOptions { device: Device::cpu(), ..LoadOptions::default() })?;
+    let model = load(&checkpoint, &LoadOptions { device: Device::cpu() })?;
     let info = model.info();
     let tokenizer = Tokenizer::open(&path);
     let mut formats: BTreeMap<&str, (usize, u64)> = BTreeMap::new();

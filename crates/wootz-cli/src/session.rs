@@ -22,7 +22,7 @@ pub(crate) fn open(options: &ModelOptions, common: &Common) -> anyhow::Result<Op
     let device = common.apply()?;
     let path = options.resolve(common)?;
     common.detail(format!("Model: {}", path.display()));
-    let load = LoadOptions { device: device.clone(), ..LoadOptions::default() };
+    let load = LoadOptions { device: device.clone() };
     let model = TextModel::open(&path, &load)?;
     let info = model.model.info();
     common.detail(format!(

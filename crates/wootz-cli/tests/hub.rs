@@ -122,7 +122,8 @@ fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Ve
             match path.strip_prefix("/org/tiny/resolve/").and_then(|rest| rest.split_once('/')) {
                 Some((_, name)) if content(name).is_some() => {
                     let bytes = content(name).unwrap();
-                    let etag = if name == WEIGHTS { sha256(&bytes) } else { "a".repeat(40) };
+                    let hash = sha256(&bytes);
+                    let etag = if name == WEIGHTS { &hash } else { &hash[..40] };
                     (200, format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n"), bytes)
                 }
                 _ => (404, "X-Error-Code: EntryNotFound\r\n".into(), Vec::new()),

@@ -9,6 +9,7 @@ use wootz::{Array, DType, Quantized, add, dequantize, quantize};
 
 use super::companions::{METADATA, TENSORS};
 use super::model::{Model, Order, Tensor};
+use super::recipe::has_more_bits;
 use super::{ConvertOptions, Quantize, Report, blocks, metadata};
 use crate::checkpoint::gguf as names;
 use crate::{Error, Result};
@@ -232,10 +233,7 @@ impl Encoder<'_> {
         else {
             return false;
         };
-        let eighth = layers / 8;
-        let some = number < eighth
-            || number >= 7 * layers / 8
-            || (number >= eighth && (number - eighth) % 3 == 2);
+        let some = has_more_bits(number, layers);
         some && (name.contains("attn_v.") || name.contains("ffn_down."))
     }
 

@@ -72,7 +72,8 @@ impl<'a> Model<'a> {
         model.collect()?;
         if let Some(file) = checkpoint.gguf() {
             model.translate(file)?;
-            if !to_gguf {
+            // Numbers are decoded from the blocks themselves, which rounds them once.
+            if !to_gguf && !options.dequantize {
                 model.make_affine(options)?;
             }
         }
@@ -200,7 +201,7 @@ impl<'a> Model<'a> {
             let Scheme::Blocks(format) = weights.scheme() else { continue };
             if let Some(affine) = blocks::to_affine(format, weights.codes())? {
                 *weights = affine;
-            } else if !options.requantize && !options.dequantize {
+            } else if !options.requantize {
                 refused.entry(format.name()).or_default().push(name.clone());
             }
         }

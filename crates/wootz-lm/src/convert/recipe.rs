@@ -116,10 +116,7 @@ impl Choice {
     /// output.
     fn matters(&self, path: &str) -> bool {
         let number = path.split('.').nth(self.position).and_then(|part| part.parse().ok());
-        let (number, eighth): (usize, usize) = (number.unwrap_or(0), self.layers / 8);
-        let some = number < eighth
-            || number >= 7 * self.layers / 8
-            || (number >= eighth && (number - eighth) % 3 == 2);
+        let some = has_more_bits(number.unwrap_or(0), self.layers);
         let named = ["v_proj", "v_a_proj", "v_b_proj", "down_proj"];
         path.contains("lm_head") || (some && named.iter().any(|name| path.contains(name)))
     }
@@ -139,6 +136,15 @@ impl Choice {
             }
             _ => false,
         }
+    }
+}
+
+/// Which of so many layers have more bits: the first and the last eighth, and every third between.
+pub(super) fn has_more_bits(layer: usize, layers: usize) -> bool {
+    let eighth = layers / 8;
+    match layer.checked_sub(eighth) {
+        Some(between) if layer < 7 * layers / 8 => between % 3 == 2,
+        _ => true,
     }
 }
 

@@ -217,7 +217,7 @@ pub enum FeedForward {
     /// One network.
     Dense(GatedMlp),
     /// Experts.
-    Sparse(SparseMoe),
+    Sparse(Box<SparseMoe>),
 }
 
 impl FeedForward {
