@@ -215,7 +215,7 @@ impl SparseMoe {
 #[derive(Clone, Debug, Tree)]
 pub enum FeedForward {
     /// One network.
-    Dense(GatedMlp),
+    Dense(Box<GatedMlp>),
     /// Experts.
     Sparse(Box<SparseMoe>),
 }

@@ -83,7 +83,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             } else {
                 let inner = config.intermediate_size;
                 let mlp = GatedMlp::load(loader, &path, hidden, inner, false, Activation::Silu)?;
-                FeedForward::Dense(mlp)
+                FeedForward::Dense(Box::new(mlp))
             };
             Block::load(loader, at, [hidden as f64, eps], attention, mlp)
         })?;

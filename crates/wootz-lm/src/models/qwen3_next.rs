@@ -153,7 +153,9 @@ pub(super) fn decoder(
         } else {
             let inner = config.intermediate_size;
             let silu = Activation::Silu;
-            FeedForward::Dense(GatedMlp::load(loader, &mlp_path, hidden, inner, false, silu)?)
+            FeedForward::Dense(Box::new(GatedMlp::load(
+                loader, &mlp_path, hidden, inner, false, silu,
+            )?))
         };
         let mut norm = |name: &str| loader.norm(&format!("{at}.{name}"), hidden, eps);
         Ok(HybridLayer {
