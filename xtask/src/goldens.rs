@@ -1,5 +1,5 @@
-//! `cargo xtask goldens`: records expected values from MLX and mlx-lm, and files of other programs, or
-//! checks what is recorded.
+//! `cargo xtask goldens`: records expected values from MLX and mlx-lm, files of other programs, and what
+//! tokenizers and chat templates give, or checks what is recorded.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,10 @@ struct Recording {
     files: &'static [&'static str],
 }
 
-const RECORDINGS: [Recording; 5] = [
+/// Renders chat templates; for `cargo xtask tokenizers`, too.
+pub(crate) const TEMPLATES: (&str, &[&str]) = ("goldens-jinja2-3.1.6", &["jinja2==3.1.6"]);
+
+const RECORDINGS: [Recording; 8] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -42,6 +45,22 @@ const RECORDINGS: [Recording; 5] = [
         environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
         folder: "mlx_lm",
         files: &["sparse_experts.safetensors", "gated_delta.safetensors"],
+    },
+    Recording {
+        script: "generation_record.py",
+        environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
+        folder: "generation",
+        files: &[
+            "cases.jsonl",
+            "perplexity.jsonl",
+            "full/config.json",
+            "full/model.safetensors",
+            "full/tokenizer.json",
+            "full/tokenizer_config.json",
+            "near/model.safetensors",
+            "recurrent/model.safetensors",
+            "sliding/model.safetensors",
+        ],
     },
     Recording {
         script: "files_record.py",
@@ -91,6 +110,33 @@ const RECORDINGS: [Recording; 5] = [
             "qwen3_next-4bit-f32/expected.safetensors",
             "qwen3_next-4bit-f32/model.safetensors",
         ],
+    },
+    Recording {
+        script: "tokenizers_record.py",
+        environment: (
+            "goldens-tokenizers-0.23.3",
+            &["tokenizers==0.23.3", "sentencepiece==0.2.2", "gguf==0.19.0", NUMPY],
+        ),
+        folder: "tokenizers",
+        files: &[
+            "bytes.gguf.out",
+            "bytes.gguf.inp",
+            "bytes.gguf",
+            "bytes/config.json",
+            "bytes/generation_config.json",
+            "bytes/special_tokens_map.json",
+            "bytes/tokenizer.json",
+            "bytes/tokenizer_config.json",
+            "marked.gguf",
+            "marked.gguf.inp",
+            "marked.gguf.out",
+        ],
+    },
+    Recording {
+        script: "templates_record.py",
+        environment: TEMPLATES,
+        folder: "templates",
+        files: &["renderings.json"],
     },
 ];
 

@@ -17,6 +17,7 @@ mod run;
 mod targets;
 mod test;
 mod tidy;
+mod tokenizers;
 
 #[derive(Parser)]
 #[command(name = "cargo xtask", about = "Development tasks of wootz")]
@@ -47,6 +48,8 @@ enum Command {
     Docs,
     /// Records expected values from MLX into goldens/
     Goldens(goldens::Options),
+    /// Compares vocabularies and chat templates of a folder with recorded tokens and with Jinja2
+    Tokenizers(tokenizers::Options),
     /// Runs a folder of cases recorded from MLX
     Conformance(conformance::Options),
     /// Runs a folder of language models beside what mlx-lm computed of them
@@ -69,6 +72,7 @@ fn main() -> std::process::ExitCode {
         Command::Tidy => tidy::run(),
         Command::Docs => docs::update(),
         Command::Goldens(options) => goldens::run(&options),
+        Command::Tokenizers(options) => tokenizers::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Parity(options) => parity::run(&options),
         Command::MetalReport(options) => metal_report::run(&options),

@@ -3,14 +3,10 @@
 use wootz::Device;
 use wootz::gpu::{AdapterKind, AdapterSummary, adapters};
 
-#[derive(clap::Args)]
-pub(crate) struct Options {
-    /// Also print every limit and feature.
-    #[arg(long, short)]
-    verbose: bool,
-}
+use crate::text::{bytes, print_table};
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+/// Prints the table, and with `verbose` every limit.
+pub(crate) fn run(verbose: bool) -> anyhow::Result<()> {
     let (default, reason) = Device::choose();
     let adapters = adapters();
     let mut rows = vec![[
@@ -49,7 +45,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         Some(gpu) => format!("gpu:{}", gpu.summary().index),
     };
     println!("The default is {name}: {reason}.");
-    if options.verbose {
+    if verbose {
         adapters.iter().for_each(print_limits);
     }
     Ok(())
@@ -87,32 +83,4 @@ fn print_limits(adapter: &AdapterSummary) {
     println!("  workgroup threads         {}", adapter.max_workgroup_invocations);
     println!("  workgroup memory          {}", bytes(adapter.workgroup_memory_bytes.into()));
     println!("  subgroup size (reported)  {}..{}", adapter.subgroup_min, adapter.subgroup_max);
-}
-
-fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    if bytes == u64::MAX {
-        return "unlimited".into();
-    }
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
-
-fn print_table(rows: &[[String; 7]]) {
-    let mut widths = [0; 7];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        println!("{}", cells.join("  ").trim_end());
-    }
 }

@@ -1,32 +1,106 @@
 //! The wootz command-line program.
 
+mod bench;
+mod chat;
+mod common;
+mod completions;
+mod convert;
 mod devices;
+mod failure;
+mod generate;
+mod info;
 mod kernels;
+mod list;
+mod man;
+mod perplexity;
+mod plot;
+mod sampling;
+mod session;
+mod source;
+mod text;
 
-use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
-/// Run, fine-tune and quantize language models on your own machine.
+use clap::{CommandFactory, Parser, Subcommand};
+
+use self::common::Common;
+
+/// Run and quantize language models on your own machine.
 #[derive(Parser)]
-#[command(name = "wootz", version = VERSION, arg_required_else_help = true)]
+#[command(name = "wootz", version = VERSION, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Version and commit.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("WOOTZ_COMMIT"), ")");
 
+const EXAMPLES: &str = "\
+Examples:
+  wootz generate -p \"Why is the sky blue?\"           with a small model that is fetched once
+  wootz chat -m qwen3-0.6b                           a conversation
+  wootz convert -m org/name -o NAME-4bit -q          a quantized copy
+  wootz perplexity -m model.gguf text.txt            how well a model knows a text
+  wootz bench -m model.gguf                          how fast it is";
+
 #[derive(Subcommand)]
 enum Command {
+    /// Continue a text, or answer a question.
+    #[command(visible_alias = "run")]
+    Generate(generate::Options),
+    /// Talk with a model.
+    Chat(chat::Options),
+    /// Quantize a model, or bring it into another layout: Hugging Face, MLX, GGUF.
+    Convert(convert::Options),
+    /// Measure how well a model predicts a text.
+    Perplexity(perplexity::Options),
+    /// Measure how fast a model reads and writes.
+    Bench(bench::Options),
+    /// Describe a model: architecture, parameters, formats, memory.
+    Info(info::Options),
+    /// List the models in the caches, or those with a short name.
+    List(list::Options),
     /// List the devices that arrays can live on, and which one is the default.
-    Devices(devices::Options),
+    Devices,
     /// Print the GPU kernels of an operation as they reach the driver, or list all.
     Kernels(kernels::Options),
+    /// Print completions for a shell.
+    Completions(completions::Options),
+    /// Print the manual page.
+    Man(man::Options),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
-        Command::Devices(options) => devices::run(&options),
-        Command::Kernels(options) => kernels::run(&options),
+fn main() -> ExitCode {
+    let Cli { command, common } = Cli::parse();
+    let result = match &command {
+        Command::Generate(options) => generate::run(options, &common),
+        Command::Chat(options) => chat::run(options, &common),
+        Command::Convert(options) => convert::run(options, &common),
+        Command::Perplexity(options) => perplexity::run(options, &common),
+        Command::Bench(options) => bench::run(options, &common),
+        Command::Info(options) => info::run(options, &common),
+        Command::List(options) => list::run(options),
+        Command::Devices => devices::run(common.verbose),
+        Command::Kernels(options) => kernels::run(options),
+        Command::Completions(options) => completions::run(options, &mut Cli::command()),
+        Command::Man(options) => man::run(options, Cli::command()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failure::report(&error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
     }
 }

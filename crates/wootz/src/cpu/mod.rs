@@ -7,8 +7,7 @@ pub(crate) mod fused;
 #[allow(unsafe_code)]
 pub(crate) mod gemm;
 pub(crate) mod mapped;
-// What the ops for quantized weights call.
-#[allow(unsafe_code, dead_code)]
+#[allow(unsafe_code)]
 pub(crate) mod quant;
 pub(crate) mod simd;
 mod sync;

@@ -32,19 +32,85 @@ impl Affine {
         }
     }
 
-    /// Encodes a group, and tells its scale and bias, not rounded: codes are found from these.
-    pub(crate) fn encode(self, weights: &[f32], codes: &mut [u8]) -> (f32, f32) {
-        let highest = ((1 << self.bits) - 1) as f32;
-        let lowest = weights.iter().copied().fold(f32::INFINITY, f32::min);
-        let most = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let (scale, bias) = parameters(lowest, most, highest);
-        let code = |w: f32| ((w - bias) / scale).round_ties_even().clamp(0.0, highest) as u64;
-        for (weights, codes) in weights.chunks_exact(8).zip(codes.chunks_exact_mut(self.bits)) {
-            let eight = weights.iter().rev().fold(0, |all, &w| all << self.bits | code(w));
-            codes.copy_from_slice(&eight.to_le_bytes()[..self.bits]);
-        }
-        (scale, bias)
+    /// Encodes whole groups of finite weights, and tells their scales and biases, not rounded: codes are found from
+    /// these.
+    pub(crate) fn encode(
+        self,
+        weights: &[f32],
+        codes: &mut [u8],
+        scales: &mut [f32],
+        biases: &mut [f32],
+    ) {
+        simd::run(Encode { affine: self, weights, codes, scales, biases });
     }
+}
+
+struct Encode<'a> {
+    affine: Affine,
+    weights: &'a [f32],
+    codes: &'a mut [u8],
+    scales: &'a mut [f32],
+    biases: &'a mut [f32],
+}
+
+impl WithSimd for Encode<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Affine { bits, group } = self.affine;
+        let highest = ((1 << bits) - 1) as f32;
+        let groups = self.weights.chunks_exact(group);
+        let groups = groups.zip(self.codes.chunks_exact_mut(group / 8 * bits));
+        let parameters_of = self.scales.iter_mut().zip(self.biases);
+        for ((weights, codes), (to_scale, to_bias)) in groups.zip(parameters_of) {
+            let weights = weights.as_chunks::<LANES>().0;
+            let (lowest, most) = ends(weights);
+            let (scale, bias) = parameters(lowest, most, highest);
+            (*to_scale, *to_bias) = (scale, bias);
+            for (weights, codes) in weights.iter().zip(codes.chunks_exact_mut(LANES / 8 * bits)) {
+                let bytes = weights.map(|w| {
+                    let code = (w - bias) / scale;
+                    let code = if code > 0.0 { code } else { 0.0 };
+                    let code = if code < highest { code } else { highest };
+                    // Adding this leaves the nearest integer in the low bits, ties to even.
+                    (code + 8_388_608.0).to_bits() as u8
+                });
+                for (eight, codes) in bytes.as_chunks().0.iter().zip(codes.chunks_exact_mut(bits)) {
+                    codes.copy_from_slice(&joined(*eight, bits).to_le_bytes()[..bits]);
+                }
+            }
+        }
+    }
+}
+
+/// Weights that are looked at together.
+const LANES: usize = 16;
+
+/// The smallest and the largest of a group.
+#[inline(always)]
+fn ends(weights: &[[f32; LANES]]) -> (f32, f32) {
+    let (mut lowest, mut most) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES]);
+    for weights in weights {
+        for (i, &w) in weights.iter().enumerate() {
+            lowest[i] = if w < lowest[i] { w } else { lowest[i] };
+            most[i] = if w > most[i] { w } else { most[i] };
+        }
+    }
+    (
+        lowest.into_iter().fold(f32::INFINITY, f32::min),
+        most.into_iter().fold(f32::NEG_INFINITY, f32::max),
+    )
+}
+
+/// Eight codes of so many bits, one behind the other: two and two are joined, then four and four, then all.
+#[inline(always)]
+fn joined(codes: [u8; 8], bits: usize) -> u64 {
+    let join =
+        |x: u64, width: usize, low: u64| (x & low) | ((x >> (8 * width)) & low) << (bits * width);
+    let pairs = join(u64::from_le_bytes(codes), 1, 0x00ff_00ff_00ff_00ff);
+    let fours = join(pairs, 2, 0x0000_ffff_0000_ffff);
+    join(fours, 4, 0xffff_ffff)
 }
 
 /// The end that is farther from zero is kept exactly, and zero is a code.
@@ -87,11 +153,16 @@ impl<const BITS: usize> WithSimd for Decode<'_, BITS> {
         let parameters = self.scales.iter().zip(self.biases);
         for ((weights, codes), (&scale, &bias)) in groups.zip(codes).zip(parameters) {
             for (weights, codes) in weights.chunks_exact_mut(8).zip(codes.chunks_exact(BITS)) {
-                let bytes = array::from_fn(|i| if i < BITS { codes[i] } else { 0 });
+                let bytes: [u8; 8] = array::from_fn(|i| if i < BITS { codes[i] } else { 0 });
                 let codes = u64::from_le_bytes(bytes);
+                // Four codes fit a lane of 32 bits, in which vectors shift each by its own number.
+                let halves = [codes as u32, (codes >> (4 * BITS)) as u32];
                 for (i, weight) in weights.iter_mut().enumerate() {
-                    let code = codes >> (BITS * i) & ((1 << BITS) - 1);
-                    *weight = scale * code as u32 as f32 + bias;
+                    let code = match BITS {
+                        8 => u32::from(bytes[i]),
+                        _ => halves[i / 4] >> (BITS * (i % 4)) & ((1 << BITS) - 1),
+                    };
+                    *weight = scale * code as i32 as f32 + bias;
                 }
             }
         }

@@ -4,6 +4,7 @@
 //! has, how it is decoded and encoded on the CPU, and how a kernel on a GPU decodes it; files and
 //! operations know formats only through it.
 
+mod activations;
 mod affine;
 mod block;
 mod float;
@@ -26,6 +27,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
+pub use self::activations::{Activations, activations, set_activations, with_activations};
 pub(crate) use self::affine::Affine;
 pub(crate) use self::block::{Codec, finite};
 pub(crate) use self::float::FloatGroups;

@@ -1,27 +1,31 @@
 //! Activations as integers, made once for a row and used by every row of weights: groups of
 //! thirty-two share a scale, and their sums are kept for formats with offsets.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use bytemuck::{Pod, Zeroable};
 
 use super::Level;
 use super::formats::AT_ONCE;
 use super::vector::{GROUP, exact_place};
+use crate::cpu::tile::Storage;
 use crate::cpu::{simd, threads};
+use crate::error::{Error, Result};
 
-/// Rows of activations in fixed point.
-pub(crate) struct Activations {
+/// Rows of activations in fixed point, in memory that the caller lends.
+pub(crate) struct Activations<'a> {
     level: Level,
     rows: usize,
     columns: usize,
     /// Rows begin in lines of their own.
-    codes: Vec<Line>,
+    codes: &'a [Line],
     /// For eight groups at a time, see [`Side`].
-    sides: Vec<Side>,
+    sides: &'a [Side],
 }
 
 /// What belongs to the codes of eight groups. A sum is of the rounded activations, so that an offset
 /// is not out of step with the codes it belongs to.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Side {
     /// The scale of each group.
@@ -45,32 +49,63 @@ pub(super) struct X {
     pub(super) sides: *const Side,
 }
 
-/// Columns from which rows are prepared by the team.
+/// Activations from which rows are rounded by the team.
 const PARALLEL: usize = 1 << 15;
+/// What is not above this is too small to divide by.
+const SMALLEST: f32 = 1e-30;
 
-impl Activations {
-    /// Rows of `columns` activations, one after the other; `columns` is a multiple of thirty-two. A
-    /// group with an infinity or a NaN makes every product NaN.
-    pub(crate) fn new(level: Level, x: &[f32], columns: usize) -> Activations {
+impl<'a> Activations<'a> {
+    /// Bytes of memory that rows take.
+    pub(crate) fn bytes(level: Level, rows: usize, columns: usize) -> usize {
+        let (lines, blocks) = sizes(level, columns);
+        rows.saturating_mul(lines * size_of::<Line>() + blocks * size_of::<Side>())
+    }
+
+    /// Rounds rows of `columns` activations, one after the other; `columns` is a multiple of thirty-two, and
+    /// the memory begins at a line. Nothing comes of rows that integers do not stand for: of those with an
+    /// infinity or a NaN, or with nothing but the smallest numbers.
+    pub(crate) fn round<T: Storage<Wide = f32> + Sync>(
+        op: &'static str,
+        level: Level,
+        x: &[T],
+        columns: usize,
+        memory: &'a mut [u8],
+    ) -> Result<Option<Activations<'a>>> {
         let rows = x.len().checked_div(columns).unwrap_or(0);
         let (lines, blocks) = sizes(level, columns);
-        let mut codes = vec![Line([0; 64]); rows * lines];
-        let mut sides = vec![Side::default(); rows * blocks];
+        let misfit = |got: String| {
+            let wanted = Activations::bytes(level, rows, columns);
+            Error::argument(op, "workspace", format!("{wanted} bytes from a line on"), got)
+        };
+        let length = memory.len();
+        let memory = memory.get_mut(..Activations::bytes(level, rows, columns));
+        let memory = memory.ok_or_else(|| misfit(format!("{length} bytes")))?;
+        let (codes, sides) = memory.split_at_mut(rows * lines * size_of::<Line>());
+        let unaligned = |error| misfit(format!("{error}"));
+        let codes: &mut [Line] = cast(codes).map_err(unaligned)?;
+        let sides: &mut [Side] = cast(sides).map_err(unaligned)?;
+        // A row that is out of the ordinary is noted with a one.
+        let unfit = AtomicU32::new(0);
         let per_task = (PARALLEL / columns.max(1)).max(1);
         let cut = (per_task * lines, per_task * blocks);
-        threads::chunks2_mut(&mut codes, cut.0, &mut sides, cut.1, |task, codes, sides| {
+        threads::chunks2_mut(codes, cut.0, sides, cut.1, |task, codes, sides| {
             let x = &x[task * per_task * columns..];
             for (row, codes) in codes.chunks_exact_mut(lines).enumerate() {
                 let codes = bytemuck::cast_slice_mut(codes);
                 let x = &x[row * columns..(row + 1) * columns];
                 let sides = &mut sides[row * blocks..(row + 1) * blocks];
-                match level {
-                    Level::Exact => simd::run(Round::<true> { x, codes, sides }),
-                    Level::Fast => simd::run(Round::<false> { x, codes, sides }),
+                let largest = match level {
+                    Level::Exact => simd::run(Round::<T, true> { x, codes, sides }),
+                    Level::Fast => simd::run(Round::<T, false> { x, codes, sides }),
+                };
+                let fits = largest == 0.0 || (largest > SMALLEST && largest.is_finite());
+                if !fits {
+                    unfit.store(1, Ordering::Relaxed);
                 }
             }
         });
-        Activations { level, rows, columns, codes, sides }
+        let fit = unfit.into_inner() == 0;
+        Ok(fit.then_some(Activations { level, rows, columns, codes, sides }))
     }
 
     pub(crate) fn level(&self) -> Level {
@@ -95,6 +130,14 @@ impl Activations {
     }
 }
 
+/// Memory as numbers; none is aligned for nothing in particular.
+fn cast<T: Pod>(bytes: &mut [u8]) -> std::result::Result<&mut [T], bytemuck::PodCastError> {
+    match bytes.is_empty() {
+        true => Ok(&mut []),
+        false => bytemuck::try_cast_slice_mut(bytes),
+    }
+}
+
 /// Lines of codes and blocks of eight groups in a row.
 fn sizes(level: Level, columns: usize) -> (usize, usize) {
     let bytes = match level {
@@ -104,39 +147,44 @@ fn sizes(level: Level, columns: usize) -> (usize, usize) {
     ((bytes * columns).div_ceil(size_of::<Line>()), columns.div_ceil(GROUP * AT_ONCE))
 }
 
-/// One row.
-struct Round<'a, const EXACT: bool> {
-    x: &'a [f32],
+/// One row; gives the largest magnitude, or NaN.
+struct Round<'a, T, const EXACT: bool> {
+    x: &'a [T],
     codes: &'a mut [u8],
     sides: &'a mut [Side],
 }
 
-impl<const EXACT: bool> pulp::WithSimd for Round<'_, EXACT> {
-    type Output = ();
+impl<T: Storage<Wide = f32>, const EXACT: bool> pulp::WithSimd for Round<'_, T, EXACT> {
+    type Output = f32;
 
     #[inline(always)]
-    fn with_simd<S: pulp::Simd>(self, _: S) {
+    fn with_simd<S: pulp::Simd>(self, _: S) -> f32 {
         let bytes = if EXACT { 2 * GROUP } else { GROUP };
+        let mut most = 0;
+        let mut wide = [0f32; GROUP * AT_ONCE];
         let blocks = self.x.chunks(GROUP * AT_ONCE).zip(self.codes.chunks_mut(bytes * AT_ONCE));
         for ((x, codes), side) in blocks.zip(self.sides) {
-            let groups = x.as_chunks::<GROUP>().0.iter().zip(codes.chunks_exact_mut(bytes));
-            for (group, (x, codes)) in groups.enumerate() {
-                let (scale, halves) = round::<EXACT>(x, codes);
+            T::widen_slice(x, &mut wide[..x.len()]);
+            let x = wide[..x.len()].as_chunks::<GROUP>().0;
+            for (group, (x, codes)) in x.iter().zip(codes.chunks_exact_mut(bytes)).enumerate() {
+                let largest = magnitude(x);
+                most = most.max(largest.to_bits());
+                let (scale, halves) = round::<EXACT>(x, largest, codes);
                 side.scales[group] = scale;
-                side.sums[group] = scale * (halves[0] + halves[1]) as f32;
+                side.sums[group] = scale * halves[0].wrapping_add(halves[1]) as f32;
                 for (half, sum) in halves.into_iter().enumerate() {
                     side.half_scales[2 * group + half] = scale;
                     side.half_sums[2 * group + half] = scale * sum as f32;
                 }
             }
         }
+        f32::from_bits(most)
     }
 }
 
-/// Writes the codes of a group, and gives its scale and the sums of its halves.
+/// The largest magnitude of a group.
 #[inline(always)]
-fn round<const EXACT: bool>(x: &[f32; GROUP], codes: &mut [u8]) -> (f32, [i32; 2]) {
-    let most = if EXACT { 32767.0 } else { 127.0 };
+fn magnitude(x: &[f32; GROUP]) -> f32 {
     // As integers, so that NaN counts as the largest.
     let mut largest = [0u32; 8];
     for eight in x.as_chunks::<8>().0 {
@@ -144,10 +192,15 @@ fn round<const EXACT: bool>(x: &[f32; GROUP], codes: &mut [u8]) -> (f32, [i32; 2
             *largest = (*largest).max(x.to_bits() & 0x7fff_ffff);
         }
     }
-    let largest = f32::from_bits(largest.into_iter().fold(0, u32::max));
-    // What is too small to divide by counts as zero; NaN and infinities come through the scale.
-    let inverse = if largest > 1e-30 { most / largest } else { 0.0 };
-    let scale = if largest <= 1e-30 { 0.0 } else { largest / most };
+    f32::from_bits(largest.into_iter().fold(0, u32::max))
+}
+
+/// Writes the codes of a group, and gives its scale and the sums of its halves.
+#[inline(always)]
+fn round<const EXACT: bool>(x: &[f32; GROUP], largest: f32, codes: &mut [u8]) -> (f32, [i32; 2]) {
+    let most = if EXACT { 32767.0 } else { 127.0 };
+    let inverse = if largest > SMALLEST { most / largest } else { 0.0 };
+    let scale = if largest > SMALLEST { largest / most } else { 0.0 };
     let mut rounded = [0i32; GROUP];
     for (rounded, x) in rounded.iter_mut().zip(x) {
         // Adding this leaves the nearest integer in the low bits, ties to even.

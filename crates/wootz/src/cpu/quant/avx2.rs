@@ -307,6 +307,22 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn transpose([a, b, c, d, e, f, g, h]: [__m256; 8]) -> [__m256; 8] {
+        // SAFETY: see above. Pairs, then fours, then the halves of eight.
+        unsafe {
+            let pairs = |a, b| (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            let ((ab, ab2), (cd, cd2)) = (pairs(a, b), pairs(c, d));
+            let ((ef, ef2), (gh, gh2)) = (pairs(e, f), pairs(g, h));
+            let low = |a, b| _mm256_shuffle_ps::<0b01_00_01_00>(a, b);
+            let high = |a, b| _mm256_shuffle_ps::<0b11_10_11_10>(a, b);
+            let left = [low(ab, cd), high(ab, cd), low(ab2, cd2), high(ab2, cd2)];
+            let right = [low(ef, gh), high(ef, gh), low(ef2, gh2), high(ef2, gh2)];
+            let first = |i: usize| _mm256_permute2f128_ps::<0x20>(left[i], right[i]);
+            let last = |i: usize| _mm256_permute2f128_ps::<0x31>(left[i], right[i]);
+            [first(0), first(1), first(2), first(3), last(0), last(1), last(2), last(3)]
+        }
+    }
+    #[inline(always)]
     unsafe fn prefetch(at: *const u8) {
         // SAFETY: a prefetch may name any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }

@@ -13,29 +13,22 @@ mod formats;
 mod kernel;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+mod panels;
+mod product;
 #[cfg(test)]
 mod tests;
 mod vector;
 
 pub(crate) use activations::Activations;
 pub(crate) use formats::Numbers;
+pub(crate) use panels::{DEPTH, Floats};
+pub(crate) use product::{Pair, Pairs};
 
 use self::formats::Row;
-use self::kernel::{AT_A_TIME, Kernels, MOST};
+use self::kernel::Kernels;
 use self::vector::GROUP;
-use crate::cpu::threads;
 use crate::error::{Error, Result};
-
-/// How activations are rounded before they are multiplied with quantized weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Level {
-    /// To 16 bits a group of thirty-two: results differ from those of floats by less than a ten
-    /// thousandth of the largest.
-    #[default]
-    Exact,
-    /// To 8 bits a group of thirty-two.
-    Fast,
-}
+use crate::quant::{self, Activations as Level, Scheme};
 
 /// How weights lie in memory. GGUF's names for its blocks; the others are MLX's, with scales (and
 /// biases) in arrays of their own.
@@ -111,18 +104,38 @@ macro_rules! tables {
 }
 
 impl Format {
-    /// MLX's affine format of a width, if these kernels know it.
-    pub(crate) fn affine(bits: usize) -> Option<Format> {
-        Some(match bits {
-            1 => Format::Affine1,
-            2 => Format::Affine2,
-            3 => Format::Affine3,
-            4 => Format::Affine4,
-            5 => Format::Affine5,
-            6 => Format::Affine6,
-            8 => Format::Affine8,
+    /// The kernels' name of a scheme, if they have one and rows of so many weights suit them.
+    pub(crate) fn of(scheme: Scheme, columns: usize) -> Option<Format> {
+        let format = match scheme {
+            Scheme::Affine { bits, .. } => match bits {
+                1 => Format::Affine1,
+                2 => Format::Affine2,
+                3 => Format::Affine3,
+                4 => Format::Affine4,
+                5 => Format::Affine5,
+                6 => Format::Affine6,
+                8 => Format::Affine8,
+                _ => return None,
+            },
+            Scheme::Mxfp4 => Format::Mxfp4,
+            Scheme::Nvfp4 => Format::Nvfp4,
+            Scheme::Blocks(quant::Format::Q4_0) => Format::Q4_0,
+            Scheme::Blocks(quant::Format::Q4_1) => Format::Q4_1,
+            Scheme::Blocks(quant::Format::Q5_0) => Format::Q5_0,
+            Scheme::Blocks(quant::Format::Q5_1) => Format::Q5_1,
+            Scheme::Blocks(quant::Format::Q8_0) => Format::Q8_0,
+            Scheme::Blocks(quant::Format::Q2_K) => Format::Q2K,
+            Scheme::Blocks(quant::Format::Q3_K) => Format::Q3K,
+            Scheme::Blocks(quant::Format::Q4_K) => Format::Q4K,
+            Scheme::Blocks(quant::Format::Q5_K) => Format::Q5K,
+            Scheme::Blocks(quant::Format::Q6_K) => Format::Q6K,
+            Scheme::Blocks(quant::Format::IQ4_NL) => Format::Iq4Nl,
+            Scheme::Blocks(quant::Format::IQ4_XS) => Format::Iq4Xs,
+            Scheme::Blocks(quant::Format::MXFP4) => Format::Mxfp4Blocks,
             _ => return None,
-        })
+        };
+        let unit = format.shape().weights.max(scheme.granule());
+        (columns > 0 && columns.is_multiple_of(unit)).then_some(format)
     }
 
     fn shape(self) -> Shape {
@@ -156,11 +169,10 @@ impl Format {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         {
             #[cfg(target_arch = "x86_64")]
-            use {avx2::detected, kernel::avx2 as best};
+            use kernel::avx2 as best;
             #[cfg(target_arch = "aarch64")]
-            use {kernel::neon as best, neon::detected};
-            static DETECTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-            if *DETECTED.get_or_init(detected) {
+            use kernel::neon as best;
+            if detected() {
                 return tables!(self, best);
             }
         }
@@ -171,6 +183,17 @@ impl Format {
         use kernel::any;
         tables!(self, any)
     }
+}
+
+/// Whether this processor has the instruction set that kernels are compiled for.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+fn detected() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    use avx2::detected;
+    #[cfg(target_arch = "aarch64")]
+    use neon::detected;
+    static DETECTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *DETECTED.get_or_init(detected)
 }
 
 /// A quantized matrix of `rows × columns`, row-major, somewhere in memory.
@@ -238,14 +261,6 @@ impl<'a> Weights<'a> {
         Ok(Weights { format, rows, columns, codes, apart, kernels: format.kernels() })
     }
 
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    pub(crate) fn columns(&self) -> usize {
-        self.columns
-    }
-
     /// Bytes of a row of codes.
     fn pitch(&self) -> usize {
         let Shape { weights, bytes, .. } = self.format.shape();
@@ -266,105 +281,28 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// `x · weightsᵀ`: for every row of activations the dot products with all rows of weights, one
-    /// row of results after the other.
-    pub(crate) fn multiply(&self, op: &'static str, x: &Activations, to: &mut [f32]) -> Result<()> {
-        if x.columns() != self.columns {
-            let expected = format!("a last dimension of {}", self.columns);
-            return Err(Error::argument(op, "x", expected, x.columns()));
+    /// Decodes weights of a row from a column on that is a multiple of [`DEPTH`], a whole number of blocks. Of what
+    /// is not there, nothing is written.
+    pub(crate) fn decode(&self, row: usize, first: usize, to: &mut [f32]) {
+        let Shape { weights, bytes, .. } = self.format.shape();
+        let fits = first.checked_add(to.len()).is_some_and(|end| end <= self.columns);
+        let whole = first.is_multiple_of(DEPTH) && to.len().is_multiple_of(weights.max(GROUP));
+        if row >= self.rows || !fits || !whole {
+            debug_assert!(false, "{} weights from {row}, {first} on", to.len());
+            return;
         }
-        check_output(op, x.rows().checked_mul(self.rows), to.len())?;
-        if to.is_empty() {
-            return Ok(());
-        }
-        let per_task = self.rows_per_task();
-        let output = Output { to: to.as_mut_ptr(), stride: self.rows };
-        threads::for_each(self.rows.div_ceil(per_task), |task| {
-            let first = task * per_task;
-            // SAFETY: rows and columns were checked, and every task has rows of its own.
-            unsafe { self.task(x, first..(first + per_task).min(self.rows), &output) };
-        });
-        Ok(())
-    }
-
-    /// Decodes rows of weights, which are there, one after the other.
-    pub(crate) fn decode(&self, op: &'static str, first: usize, to: &mut [f32]) -> Result<()> {
-        let count = to.len() / self.columns.max(1);
-        let end = first.checked_add(count).filter(|&end| end <= self.rows);
-        check_output(op, end.and_then(|_| count.checked_mul(self.columns)), to.len())?;
-        if to.is_empty() {
-            return Ok(());
-        }
-        let per_task = (DECODE_TASK / self.columns).max(1);
-        threads::chunks_mut(to, per_task * self.columns, |task, to| {
-            for (i, to) in to.chunks_exact_mut(self.columns).enumerate() {
-                let row = self.row(first + task * per_task + i);
-                // SAFETY: the row was checked, and its output has its columns.
-                unsafe { (self.kernels.decode)(&row, self.columns / GROUP, to.as_mut_ptr()) };
-            }
-        });
-        Ok(())
-    }
-
-    /// Rows that a thread takes at a time: long stretches of memory, but some for everybody.
-    fn rows_per_task(&self) -> usize {
-        let rows = (TASK / self.pitch().max(1)).min(self.rows / TASKS);
-        rows.next_multiple_of(MOST).max(MOST)
-    }
-
-    /// # Safety
-    /// The rows are there, and nobody else writes their columns of the output.
-    unsafe fn task(&self, x: &Activations, rows: std::ops::Range<usize>, output: &Output) {
-        let groups = self.columns / GROUP;
-        let [one, two, four] = self.kernels.dots[(x.level() == Level::Exact) as usize];
-        let mut results = [0f32; MOST];
-        let mut vector = 0;
-        while vector < x.rows() {
-            let left = x.rows() - vector;
-            // Vectors past the last are the last again, and are not stored.
-            let vectors: [_; MOST] = std::array::from_fn(|n| x.row((vector + n).min(x.rows() - 1)));
-            let (kernel, across, down) = match left {
-                1 => (one, 1, AT_A_TIME),
-                2 => (two, 2, 1),
-                _ => (four, MOST, 1),
-            };
-            // Each of the rows that are multiplied at once begins a stretch of its own, so that memory is
-            // read in few long runs.
-            let stretch = rows.len().div_ceil(down);
-            for first in rows.start..rows.start + stretch {
-                let weights: [_; MOST] = std::array::from_fn(|r| self.row(first + r * stretch));
-                // SAFETY: the rows were checked; kernels fit the processor.
-                unsafe {
-                    kernel(&weights, &vectors, groups, &mut results);
-                    for r in 0..down {
-                        let row = first + r * stretch;
-                        for n in 0..across.min(left) {
-                            if row < rows.end {
-                                *output.to.add((vector + n) * output.stride + row) = results[r + n];
-                            }
-                        }
-                    }
-                }
-            }
-            vector += across;
-        }
+        let side = first / self.apart.group * self.apart.numbers.bytes();
+        let whole = self.row(row);
+        let row = Row {
+            codes: whole.codes.wrapping_add(first / weights * bytes),
+            scales: whole.scales.wrapping_add(side),
+            biases: whole.biases.wrapping_add(side),
+            ..whole
+        };
+        // SAFETY: the row has the weights, and the output has room for them.
+        unsafe { (self.kernels.decode)(&row, to.len() / GROUP, to.as_mut_ptr()) };
     }
 }
-
-/// Bytes of weights in a task, and tasks to aim at where there are fewer weights.
-const TASK: usize = 256 << 10;
-const TASKS: usize = 16;
-/// Weights that a task decodes.
-const DECODE_TASK: usize = 16 << 10;
-
-/// Where results go: a row of them for every row of activations.
-struct Output {
-    to: *mut f32,
-    stride: usize,
-}
-
-// SAFETY: tasks write different columns.
-unsafe impl Sync for Output {}
 
 // SAFETY: a matrix is a shared borrow.
 unsafe impl Sync for Weights<'_> {}

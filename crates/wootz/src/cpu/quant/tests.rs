@@ -254,6 +254,20 @@ fn sets(format: Format) -> [&'static Kernels; 2] {
     [format.kernels(), format.portable()]
 }
 
+/// The product with one matrix, of activations that integers stand for.
+fn multiply(weights: &Weights<'_>, level: Level, x: &[f32]) -> Option<Vec<f32>> {
+    let rows = x.len() / weights.columns;
+    let bytes = Activations::bytes(level, rows, weights.columns);
+    let mut memory = vec![0u128; bytes.div_ceil(16) + 4];
+    let memory = bytemuck::cast_slice_mut::<u128, u8>(&mut memory);
+    let start = memory.as_ptr().align_offset(64);
+    let memory = &mut memory[start..];
+    let x = Activations::round("test", level, x, weights.columns, memory).unwrap()?;
+    let mut results = vec![f32::NAN; rows * weights.rows];
+    weights.multiply("test", weights.rows, &x, Pairs::Each, &mut results).unwrap();
+    Some(results)
+}
+
 fn activations(rows: usize, columns: usize, random: &mut Random) -> Vec<f32> {
     (0..rows * columns).map(|_| random.normal()).collect()
 }
@@ -283,8 +297,9 @@ fn decoded_weights_are_those_of_the_descriptions() {
             let expected = matrix.decoded();
             for kernels in sets(format) {
                 let weights = Weights { kernels, ..matrix.weights() };
-                let mut got = vec![f32::NAN; 2 * 768];
-                weights.decode("test", 1, &mut got).unwrap();
+                let mut got = vec![f32::NAN; 768];
+                weights.decode(1, 0, &mut got[..512]);
+                weights.decode(1, 512, &mut got[512..]);
                 for (i, (&got, &expected)) in got.iter().zip(&expected[768..]).enumerate() {
                     let same = got == expected as f32;
                     assert!(same, "{format:?} {numbers:?} {group} {i}: {got}, not {expected}");
@@ -306,11 +321,9 @@ fn products_of_every_format_and_set_are_near_those_in_f64() {
             let decoded = matrix.decoded();
             let x = activations(7, columns, &mut random);
             for (level, tolerance) in [(Level::Exact, 1e-4), (Level::Fast, 1.5e-2)] {
-                let prepared = Activations::new(level, &x, columns);
                 for (set, kernels) in sets(format).into_iter().enumerate() {
-                    let mut results = vec![f32::NAN; 7 * 9];
                     let weights = Weights { kernels, ..matrix.weights() };
-                    weights.multiply("test", &prepared, &mut results).unwrap();
+                    let results = multiply(&weights, level, &x).unwrap();
                     let error = error(&results, &decoded, &x, columns);
                     assert!(
                         error < tolerance,
@@ -333,9 +346,7 @@ fn exact_products_hold_their_promise_where_one_activation_stands_out() {
         let mut x = activations(1, columns, &mut random);
         for outlier in [1.0, 100.0] {
             x[4097] = outlier;
-            let mut results = vec![f32::NAN; 64];
-            let prepared = Activations::new(Level::Exact, &x, columns);
-            matrix.weights().multiply("test", &prepared, &mut results).unwrap();
+            let results = multiply(&matrix.weights(), Level::Exact, &x).unwrap();
             let error = error(&results, &decoded, &x, columns);
             assert!(error < 1e-4, "{format:?} {outlier}: {error}");
         }
@@ -368,9 +379,7 @@ fn the_largest_codes_do_not_overflow() {
                 [(1.0, Level::Exact), (-1.0, Level::Exact), (1.0, Level::Fast), (-1.0, Level::Fast)]
             {
                 let x = [sign; 256];
-                let mut results = [f32::NAN];
-                let prepared = Activations::new(level, &x, 256);
-                matrix.weights().multiply("test", &prepared, &mut results).unwrap();
+                let results = multiply(&matrix.weights(), level, &x).unwrap();
                 let error = error(&results, &decoded, &x, 256);
                 assert!(error < 1e-4, "{format:?} {fill} {level:?}: {error}");
             }
@@ -386,12 +395,7 @@ fn a_product_has_the_same_bits_whatever_is_computed_beside_it() {
             Matrix::random(format, [70, 1024], sides(format)[0].0, sides(format)[0].1, &mut random);
         let x = activations(11, 1024, &mut random);
         for level in [Level::Exact, Level::Fast] {
-            let multiply = |x: &[f32]| {
-                let mut results = vec![f32::NAN; x.len() / 1024 * 70];
-                let prepared = Activations::new(level, x, 1024);
-                matrix.weights().multiply("test", &prepared, &mut results).unwrap();
-                results
-            };
+            let multiply = |x: &[f32]| multiply(&matrix.weights(), level, x).unwrap();
             let together = multiply(&x);
             for (rows, together) in
                 [(0..1, &together[..70]), (2..4, &together[140..280]), (6..9, &together[420..630])]
@@ -403,26 +407,17 @@ fn a_product_has_the_same_bits_whatever_is_computed_beside_it() {
 }
 
 #[test]
-fn activations_that_are_not_numbers_give_nan_and_zeros_give_zero() {
+fn what_integers_do_not_stand_for_is_left_to_others_and_zeros_give_zero() {
     let mut random = Random(6);
     let matrix = Matrix::random(Format::Q4_0, [5, 512], Numbers::Byte, 32, &mut random);
     for level in [Level::Exact, Level::Fast] {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let mut x = activations(1, 512, &mut random);
-            x[77] = bad;
-            let mut results = [0f32; 5];
-            matrix
-                .weights()
-                .multiply("test", &Activations::new(level, &x, 512), &mut results)
-                .unwrap();
-            assert!(results.iter().all(|y| y.is_nan()), "{level:?} {bad}: {results:?}");
+            let mut x = activations(2, 512, &mut random);
+            x[777] = bad;
+            assert_eq!(multiply(&matrix.weights(), level, &x), None, "{level:?} {bad}");
         }
-        for zero in [0.0, 1e-38] {
-            let mut results = [1f32; 5];
-            let prepared = Activations::new(level, &[zero; 512], 512);
-            matrix.weights().multiply("test", &prepared, &mut results).unwrap();
-            assert_eq!(results, [0.0; 5]);
-        }
+        assert_eq!(multiply(&matrix.weights(), level, &[1e-38; 512]), None, "{level:?}");
+        assert_eq!(multiply(&matrix.weights(), level, &[0.0; 512]), Some(vec![0.0; 5]));
     }
 }
 
@@ -437,14 +432,29 @@ fn sizes_that_do_not_fit_are_errors() {
     assert!(new([usize::MAX, 64], 36).is_err());
     assert!(new([1, 65], 36).is_err());
     let weights = new([1, 64], 36).unwrap();
-    let x = Activations::new(Level::Exact, &[0.0; 32], 32);
-    assert!(weights.multiply("quantized_matmul", &x, &mut [0.0]).is_err());
-    let x = Activations::new(Level::Exact, &[0.0; 64], 64);
-    assert!(weights.multiply("quantized_matmul", &x, &mut [0.0; 2]).is_err());
-    assert!(weights.decode("dequantize", 1, &mut [0.0; 64]).is_err());
+    let product = |weights: &Weights<'_>, columns: usize, pairs: Pairs<'_>, to: &mut [f32]| {
+        let mut memory = AlignedMemory([0; 1024]);
+        let x = &[0.0f32; 64][..columns];
+        let x = Activations::round("test", Level::Exact, x, columns, &mut memory.0)?;
+        weights.multiply("quantized_matmul", weights.rows, &x.unwrap(), pairs, to)
+    };
+    assert!(product(&weights, 32, Pairs::Each, &mut [0.0]).is_err());
+    assert!(product(&weights, 64, Pairs::Each, &mut [0.0; 2]).is_err());
+    assert!(product(&weights, 64, Pairs::Each, &mut [0.0]).is_ok());
+    for (left, right) in [(1, 0), (0, 1)] {
+        let pairs = Pairs::Chosen { rows: 1, pairs: &mut [Pair::new(left, right)] };
+        assert!(product(&weights, 64, pairs, &mut [0.0]).is_err());
+    }
+    let mut short = AlignedMemory([0; 1024]);
+    let short = Activations::round("test", Level::Exact, &[0.0f32; 64], 64, &mut short.0[..64]);
+    assert!(short.is_err());
     let affine =
         Apart { scales: &codes[..2], biases: &codes[..2], numbers: Numbers::F16, group: 48 };
     assert!(Weights::new("dequantize", Format::Affine4, [1, 96], &codes, affine).is_err());
     let none = new([0, 64], 0).unwrap();
-    none.multiply("quantized_matmul", &x, &mut []).unwrap();
+    product(&none, 64, Pairs::Each, &mut []).unwrap();
 }
+
+/// Memory that begins at a line.
+#[repr(align(64))]
+struct AlignedMemory([u8; 1024]);

@@ -90,6 +90,23 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// Eight codes, from `8 * part` on, as floats.
     unsafe fn code_floats(signed: bool, codes: Self::Bytes, part: usize) -> Self::Floats;
+    /// Rows as columns.
+    #[inline(always)]
+    unsafe fn transpose(rows: [Self::Floats; 8]) -> [Self::Floats; 8] {
+        let mut square = [[0f32; 8]; 8];
+        // SAFETY: passed on to the caller.
+        unsafe {
+            for (row, to) in rows.into_iter().zip(&mut square) {
+                Self::store_floats(row, to.as_mut_ptr());
+            }
+            let mut columns = rows;
+            for (i, to) in columns.iter_mut().enumerate() {
+                let column: [f32; 8] = std::array::from_fn(|row| square[row][i]);
+                *to = Self::load_floats(column.as_ptr());
+            }
+            columns
+        }
+    }
     /// Asks for the cache line at an address.
     unsafe fn prefetch(_at: *const u8) {}
 }

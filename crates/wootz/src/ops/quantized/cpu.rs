@@ -1,18 +1,22 @@
-//! Quantized weights on the CPU: rows are decoded in panels, and panels are multiplied as matrices.
+//! Quantized weights on the CPU. Products with columns of weights, and those in double precision, decode rows in
+//! panels, and multiply panels as matrices; for all others see [`products`].
 
+mod products;
 mod rows;
 
 use bytemuck::Pod;
 use half::{bf16, f16};
 
+pub(super) use self::products::scratch;
 use self::rows::{Buffers, Rows, Wide};
 use crate::array::DType;
 use crate::cpu::gemm::{MatrixRef, Product};
+use crate::cpu::simd::dispatch;
 use crate::cpu::tile::Storage;
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 use crate::ops::indexing::offsets::{by_index, check, place};
-use crate::quant::{Affine, Scheme, finite};
+use crate::quant::{Activations, Affine, Scheme, finite};
 
 /// Weights that a task decodes or encodes at least.
 const TASK: usize = 1 << 14;
@@ -74,32 +78,26 @@ where
 {
     let w = call.input::<T>(0)?;
     let task = TASK.next_multiple_of(scheme.granule());
-    let input = |index: usize, weights: &mut Vec<f32>| {
-        let part = &w[index * task..w.len().min((index + 1) * task)];
-        weights.clear();
-        weights.extend(part.iter().map(|w| finite(w.widen().to_f32())));
-    };
     // Outputs are cut side by side, as bytes.
     let scale = if matches!(scheme, Scheme::Affine { .. }) { size_of::<T>() } else { 1 };
     let groups = scheme.group_size().map_or(0, |group| task / group * scale);
     let chunks = [rows::code_bytes(scheme, task), groups, groups];
     let outputs = call.outputs.iter_mut().map(|output| &mut *output.bytes).zip(chunks);
     threads::chunks_all_mut(outputs, |index, outputs| {
-        let mut weights = Vec::new();
-        input(index, &mut weights);
+        let part = &w[index * task..w.len().min((index + 1) * task)];
+        let weights = &finite_singles(part)[..];
         match (scheme, outputs) {
             (Scheme::Blocks(format), [blocks]) => {
                 if let Some(encode) = format.codec().encode {
-                    encode(&weights, blocks);
+                    encode(weights, blocks);
                 }
             }
             (Scheme::Affine { group_size: group, bits }, [codes, scales, biases]) => {
-                let affine = Affine { bits, group };
-                let all = weights.chunks_exact(group).zip(codes.chunks_exact_mut(group / 8 * bits));
-                let stored = scales.chunks_exact_mut(scale).zip(biases.chunks_exact_mut(scale));
-                for ((weights, codes), (to_scale, to_bias)) in all.zip(stored) {
-                    let (scale, bias) = affine.encode(weights, codes);
-                    for (to, value) in [(to_scale, scale), (to_bias, bias)] {
+                let mut found = vec![0f32; 2 * (weights.len() / group)];
+                let (found_scales, found_biases) = found.split_at_mut(weights.len() / group);
+                Affine { bits, group }.encode(weights, codes, found_scales, found_biases);
+                for (found, to) in [(found_scales, scales), (found_biases, biases)] {
+                    for (&value, to) in found.iter().zip(to.chunks_exact_mut(scale)) {
                         to.copy_from_slice(bytemuck::bytes_of(&T::narrow(Wide::from_f32(value))));
                     }
                 }
@@ -119,7 +117,46 @@ where
     Ok(())
 }
 
-pub(super) fn matmul(call: &mut CpuCall<'_>, scheme: Scheme, transpose: bool) -> Result<()> {
+/// Weights in single precision, as they are encoded: see [`finite`].
+fn finite_singles<T>(part: &[T]) -> Vec<f32>
+where
+    T: Storage,
+    T::Wide: Wide,
+{
+    let mut singles = vec![0f32; part.len()];
+    match T::Wide::of_singles(&mut singles) {
+        Some(wide) => dispatch(|| T::widen_slice(part, wide)),
+        None => singles.iter_mut().zip(part).for_each(|(to, w)| *to = w.widen().to_f32()),
+    }
+    dispatch(|| singles.iter_mut().for_each(|w| *w = finite(*w)));
+    singles
+}
+
+/// Multiplies with rows of weights in single precision, and says whether that is what the product is.
+fn single(
+    call: &mut CpuCall<'_>,
+    scheme: Scheme,
+    transpose: bool,
+    level: Activations,
+) -> Result<bool> {
+    match call.output_meta(0).dtype {
+        DType::F32 if transpose => products::multiply::<f32>(call, scheme, level)?,
+        DType::F16 if transpose => products::multiply::<f16>(call, scheme, level)?,
+        DType::BF16 if transpose => products::multiply::<bf16>(call, scheme, level)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+pub(super) fn matmul(
+    call: &mut CpuCall<'_>,
+    scheme: Scheme,
+    transpose: bool,
+    level: Activations,
+) -> Result<()> {
+    if single(call, scheme, transpose, level)? {
+        return Ok(());
+    }
     let dtype = call.output_meta(0).dtype;
     with_floats!(dtype, "quantized_matmul", matmul_as(call, scheme, transpose))
 }
@@ -141,7 +178,15 @@ where
     Ok(())
 }
 
-pub(super) fn gather(call: &mut CpuCall<'_>, scheme: Scheme, transpose: bool) -> Result<()> {
+pub(super) fn gather(
+    call: &mut CpuCall<'_>,
+    scheme: Scheme,
+    transpose: bool,
+    level: Activations,
+) -> Result<()> {
+    if single(call, scheme, transpose, level)? {
+        return Ok(());
+    }
     let dtype = call.output_meta(0).dtype;
     with_floats!(dtype, "gather_qmm", gather_as(call, scheme, transpose))
 }

@@ -17,11 +17,12 @@ use crate::ops::{
     GatherMmBackward, Reduce, astype, broadcast_to, expand_dims, matmul, reshape, scatter,
     swapaxes, take, zeros_like,
 };
-use crate::quant::Scheme;
+use crate::quant::{Activations, Scheme, activations};
 
 /// `x[lhs_indices] @ w[rhs_indices].T`, or without the transposition: as [`gather_mm`](crate::gather_mm) with
 /// quantized weights. Indices count the matrices of all axes before the last two and broadcast together;
-/// those that are not given choose the matrices in their order. `sorted_indices` is there because MLX has it.
+/// those that are not given choose the matrices in their order. `sorted_indices` is there because MLX has it. On
+/// the CPU `x` is rounded as [`quant::activations`](activations()) says.
 ///
 /// ```
 /// use wootz::quant::Format;
@@ -91,15 +92,16 @@ pub fn gather_qmm(
     let x_batch = x.shape()[..x.rank() - 2].iter().product();
     let x = reshape(&x, &[&[x_batch], &x.shape()[x.rank() - 2..]].concat())?;
     let w = w.with_batch(&[weights[..weights.len() - 2].iter().product()])?;
-    let products = apply(&x, &w, &flat(&lhs)?, &flat(&rhs)?, transpose)?;
+    let op = GatherQmm { scheme: w.scheme, transpose, activations: activations() };
+    let products = apply(op, &x, &w, &flat(&lhs)?, &flat(&rhs)?)?;
     reshape(&products, &[&shape[..], &products.shape()[1..]].concat())
 }
 
 /// The operation on row-major arrays.
-fn apply(x: &Array, w: &Quantized, lhs: &Array, rhs: &Array, transpose: bool) -> Result<Array> {
+fn apply(op: GatherQmm, x: &Array, w: &Quantized, lhs: &Array, rhs: &Array) -> Result<Array> {
     let (x, w) = (x.contiguous()?, w.contiguous()?);
     let inputs: Vec<&Array> = [&x].into_iter().chain(&w.arrays).chain([lhs, rhs]).collect();
-    Array::apply(GatherQmm { scheme: w.scheme, transpose }, &inputs)
+    Array::apply(op, &inputs)
 }
 
 /// `out[i] = x[lhs_indices[i]] @ w[rhs_indices[i]]` for `x` of `[a, m, k]` and weights as
@@ -112,6 +114,8 @@ pub struct GatherQmm {
     pub scheme: Scheme,
     /// Whether rows of the weights are columns of the matrices that `x` is multiplied with.
     pub transpose: bool,
+    /// How the CPU rounds `x`.
+    pub activations: Activations,
 }
 
 impl Op for GatherQmm {
@@ -146,12 +150,19 @@ impl Op for GatherQmm {
         Ok(Metas::from_elem(Meta::new(self.name(), &[count, m, outer], inputs[0].dtype)?, 1))
     }
 
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        match gpu {
+            true => 0,
+            false => cpu::scratch(self.scheme, self.transpose, self.activations, inputs),
+        }
+    }
+
     fn reads_bytes(&self, input: usize) -> bool {
         (1..=self.scheme.arrays()).contains(&input)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::gather(call, self.scheme, self.transpose)
+        cpu::gather(call, self.scheme, self.transpose, self.activations)
     }
 
     #[cfg(feature = "gpu")]
@@ -169,7 +180,8 @@ impl Op for GatherQmm {
         let [x, arrays @ .., lhs, rhs] = inputs else { return Ok(vec![None; inputs.len()]) };
         let w = Quantized { scheme: self.scheme, arrays: arrays.to_vec() };
         let order = arange_on(0.0, lhs.size() as f64, 1.0, lhs.dtype(), lhs.device())?;
-        let each = apply(g, &w, &order, rhs, !self.transpose)?;
+        let op = GatherQmm { transpose: !self.transpose, ..*self };
+        let each = apply(op, g, &w, &order, rhs)?;
         let dx = scatter(&zeros_like(x)?, &[lhs], &expand_dims(&each, 1)?, &[0], Reduce::Add)?;
         let mut gradients = vec![Some(dx)];
         gradients.extend(match self.scheme {

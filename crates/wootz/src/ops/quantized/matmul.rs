@@ -10,11 +10,11 @@ use crate::gpu::GpuCall;
 use crate::op::{Metas, Op, expect_inputs};
 use crate::ops::elementwise::sum_to_shape;
 use crate::ops::{astype, broadcast_to, matmul, reshape, squeeze, swapaxes};
-use crate::quant::Scheme;
+use crate::quant::{Activations, Scheme, activations};
 
 /// `x @ w.T` for weights of `[…, out, in]`, or `x @ w` without `transpose`, for any quantized weights. The
 /// axes before the last two broadcast. The result has the dtype of `x`, or what it and affine scales promote to;
-/// sums are in `float32`.
+/// sums are in `float32`. On the CPU `x` is rounded as [`quant::activations`](activations()) says.
 ///
 /// ```
 /// use wootz::quant::Format;
@@ -56,14 +56,15 @@ pub fn quantized_matmul(x: &Array, w: &Quantized, transpose: bool) -> Result<Arr
         };
         (reshape(&spread(&x)?, &[count, m, inner])?, w.each(spread)?.with_batch(&[count])?)
     };
-    reshape(&apply(&x, &w, transpose)?, &[&shape[..], &[m, outer]].concat())
+    let product = apply(&x, &w, transpose, activations())?;
+    reshape(&product, &[&shape[..], &[m, outer]].concat())
 }
 
 /// The operation on row-major arrays.
-fn apply(x: &Array, w: &Quantized, transpose: bool) -> Result<Array> {
+fn apply(x: &Array, w: &Quantized, transpose: bool, activations: Activations) -> Result<Array> {
     let (x, w) = (x.contiguous()?, w.contiguous()?);
     let inputs: Vec<&Array> = [&x].into_iter().chain(&w.arrays).collect();
-    Array::apply(QuantizedMatmul { scheme: w.scheme, transpose }, &inputs)
+    Array::apply(QuantizedMatmul { scheme: w.scheme, transpose, activations }, &inputs)
 }
 
 /// `x` of `[b, m, k]` times quantized weights of `[b, n, k]`, transposed, or of `[b, k, n]`; or of
@@ -75,6 +76,8 @@ pub struct QuantizedMatmul {
     pub scheme: Scheme,
     /// Whether rows of the weights are columns of the matrix that `x` is multiplied with.
     pub transpose: bool,
+    /// How the CPU rounds `x`.
+    pub activations: Activations,
 }
 
 impl Op for QuantizedMatmul {
@@ -108,12 +111,19 @@ impl Op for QuantizedMatmul {
         Ok(Metas::from_elem(Meta::new(self.name(), &[batch, m, outer], inputs[0].dtype)?, 1))
     }
 
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        match gpu {
+            true => 0,
+            false => cpu::scratch(self.scheme, self.transpose, self.activations, inputs),
+        }
+    }
+
     fn reads_bytes(&self, input: usize) -> bool {
         (1..=self.scheme.arrays()).contains(&input)
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::matmul(call, self.scheme, self.transpose)
+        cpu::matmul(call, self.scheme, self.transpose, self.activations)
     }
 
     #[cfg(feature = "gpu")]
@@ -129,7 +139,7 @@ impl Op for QuantizedMatmul {
     ) -> Result<Vec<Option<Array>>> {
         let Some(g) = &cotangents[0] else { return Ok(vec![None; inputs.len()]) };
         let w = Quantized { scheme: self.scheme, arrays: inputs[1..].to_vec() };
-        let mut gradients = vec![Some(apply(g, &w, !self.transpose)?)];
+        let mut gradients = vec![Some(apply(g, &w, !self.transpose, self.activations)?)];
         gradients.extend(match self.scheme {
             Scheme::Affine { .. } => {
                 let (left, right) = if self.transpose { (g, &inputs[0]) } else { (&inputs[0], g) };

@@ -239,3 +239,127 @@ fn indices_out_of_range_are_errors() -> Result<()> {
         Ok(())
     })
 }
+
+/// What a product should be, in doubles of the decoded weights, and its largest magnitude.
+fn in_doubles(x: &Array, w: &Quantized) -> Result<(Vec<f64>, f64)> {
+    let (x, w) = (x.astype(DType::F64)?, dequantize(w, Some(DType::F32))?.astype(DType::F64)?);
+    let y = x.matmul(&w.transpose()?)?.to_vec::<f64>()?;
+    let largest = y.iter().fold(0.0f64, |most, y| most.max(y.abs()));
+    Ok((y, largest))
+}
+
+/// The largest difference as a part of the largest result.
+fn difference(y: &Array, x: &Array, w: &Quantized) -> Result<f64> {
+    let (want, largest) = in_doubles(x, w)?;
+    let got = y.astype(DType::F64)?.to_vec::<f64>()?;
+    let differences = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
+    // Not `max`, which passes over NaN.
+    Ok(differences.fold(0.0, |most, d| if d <= most { most } else { d }) / largest)
+}
+
+/// Numbers that look random, one of which stands out.
+fn activations_of(shape: &[usize]) -> Result<Array> {
+    let mut state = 7u64;
+    let mut values: Vec<f32> = (0..shape.iter().product::<usize>())
+        .map(|_| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
+        })
+        .collect();
+    values[shape[shape.len() - 1] / 3] = 100.0;
+    Array::from_slice(&values, shape)
+}
+
+#[test]
+fn exact_products_are_within_a_ten_thousandth_of_the_largest() -> Result<()> {
+    with_device(&Device::cpu(), || {
+        let long = [Format::Q4_0, Format::Q4_K, Format::Q8_0].map(Scheme::Blocks);
+        let long = [&long[..], &[Scheme::Affine { group_size: 64, bits: 4 }]].concat();
+        // Blocks of bytes that cannot be encoded do not look like weights.
+        let encoded = |scheme: &Scheme| match scheme {
+            Scheme::Blocks(format) => format.encodes(),
+            _ => true,
+        };
+        let short = schemes().into_iter().filter(encoded).map(|scheme| (scheme, 512));
+        for (scheme, columns) in long.into_iter().map(|scheme| (scheme, 11008)).chain(short) {
+            let w = activations_of(&[24, columns])?;
+            let w = quantize(&w, scheme)?;
+            for rows in [1, 3, 40] {
+                let x = activations_of(&[rows, columns])?;
+                let error = difference(&quantized_matmul(&x, &w, true)?, &x, &w)?;
+                assert!(error <= 1e-4, "{scheme}, {rows} of {columns}: {error}");
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_level_is_chosen_where_a_product_is_called() -> Result<()> {
+    use crate::quant::{Activations, with_activations};
+    with_device(&Device::cpu(), || {
+        let w = weights(Format::Q8_0.into(), &[16, 512])?;
+        let x = activations_of(&[1, 512])?;
+        let product = || quantized_matmul(&x, &w, true);
+        let (exact, fast) = (product()?, with_activations(Activations::Fast, product)?);
+        let [exact, fast] = [difference(&exact, &x, &w)?, difference(&fast, &x, &w)?];
+        assert!(exact < 1e-4 && fast > 2.0 * exact && fast < 2e-2, "{exact}, {fast}");
+        // A plan keeps what it was recorded with.
+        let plan = crate::compile(|x: &[Array]| Ok(vec![quantized_matmul(&x[0], &w, true)?]));
+        let call = || plan.call(std::slice::from_ref(&x)).map(|mut y| y.remove(0));
+        let recorded = with_activations(Activations::Fast, call)?;
+        assert_eq!(difference(&recorded, &x, &w)?, fast);
+        assert_eq!(difference(&call()?, &x, &w)?, fast);
+        assert_eq!(plan.stats().traces, 1);
+        Ok(())
+    })
+}
+
+#[test]
+fn narrow_activations_are_multiplied_as_the_wide_ones_they_are() -> Result<()> {
+    with_device(&Device::cpu(), || {
+        let w = weights(Format::Q4_K.into(), &[33, 512])?;
+        for dtype in [DType::F16, DType::BF16] {
+            for rows in [1, 5] {
+                let x = activations_of(&[rows, 512])?.astype(dtype)?;
+                let wide = quantized_matmul(&x.astype(DType::F32)?, &w, true)?;
+                let narrow = quantized_matmul(&x, &w, true)?;
+                assert_eq!(narrow.dtype(), dtype);
+                assert_eq!(narrow.to_bytes()?, wide.astype(dtype)?.to_bytes()?);
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn experts_multiply_as_single_matrices_do() -> Result<()> {
+    with_device(&Device::cpu(), || {
+        let w = weights(Scheme::Affine { group_size: 32, bits: 4 }, &[5, 40, 128])?;
+        let x = activations_of(&[3, 2, 128])?;
+        let (lhs, rhs) = ([2, 0, 1, 2, 0, 0, 1], [4, 1, 4, 0, 4, 1, 2]);
+        let indices = |i: [i32; 7]| Array::new(i);
+        let y = gather_qmm(&x, &w, Some(&indices(lhs)?), Some(&indices(rhs)?), true, false)?;
+        for (i, (left, right)) in lhs.into_iter().zip(rhs).enumerate() {
+            let one = |array: &Array, at: i32| take(array, &Array::new([at])?, Some(0));
+            let want = quantized_matmul(&one(&x, left)?, &w.each(|a| one(a, right))?, true)?;
+            assert_eq!(one(&y, i as i32)?.to_vec::<f32>()?, want.to_vec::<f32>()?, "{i}");
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn infinities_among_activations_come_through() -> Result<()> {
+    with_device(&Device::cpu(), || {
+        let w = quantize(&Array::ones(&[2, 64], DType::F32)?, Format::Q8_0)?;
+        let mut x = [1.0f32; 64];
+        x[5] = f32::INFINITY;
+        let y = quantized_matmul(&Array::from_slice(&x, &[1, 64])?, &w, true)?;
+        assert_eq!(y.to_vec::<f32>()?, [f32::INFINITY; 2]);
+        // Numbers that are too small to be rounded are multiplied as floats.
+        let y = quantized_matmul(&Array::from_slice(&[1e-36f32; 64], &[1, 64])?, &w, true)?;
+        assert!((y.to_vec::<f32>()?[0] / 64e-36 - 1.0).abs() < 1e-2);
+        Ok(())
+    })
+}

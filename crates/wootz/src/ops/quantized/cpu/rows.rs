@@ -17,6 +17,8 @@ pub(super) trait Wide: GemmElement + Pod + Send + Sync {
     fn to_f32(self) -> f32;
     /// The same memory, if this is `f32`.
     fn singles(values: &mut [Self]) -> Option<&mut [f32]>;
+    /// The other way round.
+    fn of_singles(values: &mut [f32]) -> Option<&mut [Self]>;
 }
 
 impl Wide for f32 {
@@ -34,6 +36,9 @@ impl Wide for f32 {
     fn singles(values: &mut [f32]) -> Option<&mut [f32]> {
         Some(values)
     }
+    fn of_singles(values: &mut [f32]) -> Option<&mut [f32]> {
+        Some(values)
+    }
 }
 
 impl Wide for f64 {
@@ -49,6 +54,9 @@ impl Wide for f64 {
         self as f32
     }
     fn singles(_: &mut [f64]) -> Option<&mut [f32]> {
+        None
+    }
+    fn of_singles(_: &mut [f32]) -> Option<&mut [f64]> {
         None
     }
 }

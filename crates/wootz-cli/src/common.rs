@@ -1,0 +1,87 @@
+//! Options that every command has, and what they change.
+
+use anyhow::Context;
+use wootz::Device;
+
+use crate::failure::{WithHint, usage};
+
+/// Options of every command.
+#[derive(clap::Args, Clone, Debug)]
+#[command(next_help_heading = "Options of every command")]
+pub(crate) struct Common {
+    /// Where to compute: cpu, gpu, or gpu:N as `wootz devices` lists them [default: a GPU, if there is one].
+    #[arg(long, global = true, value_name = "DEVICE")]
+    pub(crate) device: Option<String>,
+
+    /// Threads of the CPU [default: as many as there are cores].
+    #[arg(long, short = 't', global = true, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+
+    /// How activations are rounded before they meet quantized weights on the CPU: to 16 bits, or to 8.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "exact")]
+    pub(crate) activations: Activations,
+
+    /// Only print what was asked for.
+    #[arg(long, global = true, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Print more about what is done.
+    #[arg(long, short = 'v', global = true)]
+    pub(crate) verbose: bool,
+}
+
+/// How activations are rounded before they are multiplied with quantized weights.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activations {
+    /// To 16 bits: results are those of floats, to a ten thousandth.
+    Exact,
+    /// To 8 bits, as llama.cpp does.
+    Fast,
+}
+
+impl Activations {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Activations::Exact => "exact",
+            Activations::Fast => "fast",
+        }
+    }
+}
+
+impl Common {
+    /// Makes device, threads and level of activations those of the process.
+    pub(crate) fn apply(&self) -> anyhow::Result<Device> {
+        if let Some(threads) = self.threads {
+            if threads == 0 {
+                return Err(usage("--threads: expected at least 1, got 0"));
+            }
+            wootz::set_threads(threads);
+        }
+        wootz::quant::set_activations(match self.activations {
+            Activations::Exact => wootz::quant::Activations::Exact,
+            Activations::Fast => wootz::quant::Activations::Fast,
+        });
+        let device = match &self.device {
+            None => Device::choose().0,
+            Some(name) => Device::from_name(name)
+                .with_context(|| format!("--device {name}"))
+                .hint("`wootz devices` lists what there is")?,
+        };
+        Device::set_default(&device);
+        Ok(device)
+    }
+
+    /// Tells the user something about the run, beside what was asked for.
+    pub(crate) fn say(&self, text: impl AsRef<str>) {
+        if !self.quiet {
+            eprintln!("{}", text.as_ref());
+        }
+    }
+
+    /// The same, for those who want to know more.
+    pub(crate) fn detail(&self, text: impl AsRef<str>) {
+        if self.verbose {
+            eprintln!("{}", text.as_ref());
+        }
+    }
+}

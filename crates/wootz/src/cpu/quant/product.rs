@@ -1,0 +1,254 @@
+//! Products of rows of activations with rows of quantized weights, cut into tasks for the team.
+
+use std::ops::Range;
+
+use super::formats::Row;
+use super::kernel::{AT_A_TIME, MOST};
+use super::vector::GROUP;
+use super::{Activations, Level, Weights};
+use crate::cpu::threads;
+use crate::cpu::tile::Storage;
+use crate::error::{Error, Result};
+
+/// Which rows of activations are multiplied with which of the matrices that a stack of weights holds one
+/// after the other.
+pub(crate) enum Pairs<'a> {
+    /// All with the only matrix, or as many with each as there are for it, in order.
+    Each,
+    /// So many rows of activations at a time with a matrix, by number.
+    Chosen { rows: usize, pairs: &'a mut [Pair] },
+}
+
+/// The product of one matrix of activations with one of weights. Laid out for memory that is lent.
+#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(crate) struct Pair {
+    pub(crate) left: u32,
+    pub(crate) right: u32,
+    /// Which product it is. Set where products are sorted by what they are multiplied with.
+    product: u32,
+}
+
+impl Pair {
+    pub(crate) fn new(left: u32, right: u32) -> Pair {
+        Pair { left, right, product: 0 }
+    }
+}
+
+/// Bytes of weights in a task, and tasks to aim at where there are fewer weights.
+const TASK: usize = 256 << 10;
+const TASKS: usize = 16;
+/// Bytes of weights below which a hand-off costs more than it brings.
+const ALONE: usize = 16 << 10;
+
+impl Weights<'_> {
+    /// `x · weightsᵀ`: for every row of activations the dot products with all `n` rows of its matrix, one
+    /// row of results after the other.
+    pub(crate) fn multiply<T: Storage<Wide = f32> + Send>(
+        &self,
+        op: &'static str,
+        n: usize,
+        x: &Activations<'_>,
+        pairs: Pairs<'_>,
+        to: &mut [T],
+    ) -> Result<()> {
+        if x.columns() != self.columns {
+            let expected = format!("a last dimension of {}", self.columns);
+            return Err(Error::argument(op, "x", expected, x.columns()));
+        }
+        let matrices = self.rows.checked_div(n).unwrap_or(0);
+        let job = Job { weights: self, n, x, pairs: Runs::new(op, pairs, x.rows(), matrices)? };
+        super::check_output(op, job.pairs.outputs().checked_mul(n), to.len())?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let per_task = job.rows_per_task();
+        let (parts, output) = (n.div_ceil(per_task), Output::new(to));
+        let task = |task: usize| {
+            let first = task % parts * per_task;
+            let rows = first..(first + per_task).min(n);
+            // SAFETY: sizes were checked, and every task has rows of its own.
+            unsafe { job.task(task / parts, rows, &output) };
+        };
+        let runs = job.pairs.count();
+        match runs * n * self.pitch() < ALONE {
+            true => (0..runs * parts).for_each(task),
+            false => threads::for_each(runs * parts, task),
+        }
+        Ok(())
+    }
+}
+
+/// Products that share a matrix follow each other; no two write the same row of the output.
+pub(super) enum Runs<'a> {
+    Each {
+        rows: usize,
+        matrices: usize,
+    },
+    /// Sorted.
+    Chosen {
+        rows: usize,
+        pairs: &'a [Pair],
+    },
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn new(
+        op: &'static str,
+        pairs: Pairs<'a>,
+        rows: usize,
+        matrices: usize,
+    ) -> Result<Runs<'a>> {
+        match pairs {
+            Pairs::Each if matrices == 0 || rows.is_multiple_of(matrices) => {
+                Ok(Runs::Each { rows, matrices })
+            }
+            Pairs::Each => {
+                let expected = format!("as many rows for each of {matrices} matrices");
+                Err(Error::argument(op, "x", expected, rows))
+            }
+            Pairs::Chosen { rows: each, pairs } => {
+                let lefts = rows.checked_div(each).unwrap_or(0);
+                for (product, pair) in pairs.iter_mut().enumerate() {
+                    if pair.left as usize >= lefts || pair.right as usize >= matrices {
+                        let expected = format!("{lefts} matrices times {matrices}");
+                        let got = format!("{} times {}", pair.left, pair.right);
+                        return Err(Error::argument(op, "indices", expected, got));
+                    }
+                    pair.product = product as u32;
+                }
+                pairs.sort_unstable_by_key(|pair| (pair.right, pair.product));
+                Ok(Runs::Chosen { rows: each, pairs })
+            }
+        }
+    }
+
+    /// Rows of the output.
+    pub(super) fn outputs(&self) -> usize {
+        match *self {
+            Runs::Each { rows, .. } => rows,
+            Runs::Chosen { rows, pairs } => rows * pairs.len(),
+        }
+    }
+
+    /// Products with a matrix each. Where they are chosen, a run begins at each pair, and is empty if one before
+    /// it has the same matrix.
+    pub(super) fn count(&self) -> usize {
+        match self {
+            Runs::Each { matrices, .. } => *matrices,
+            Runs::Chosen { pairs, .. } => pairs.len(),
+        }
+    }
+
+    /// The matrix of a run and its rows of activations, by number within all runs.
+    pub(super) fn run(&self, run: usize) -> (usize, Range<usize>) {
+        match *self {
+            Runs::Each { rows, matrices } => {
+                let each = rows / matrices;
+                (run, run * each..(run + 1) * each)
+            }
+            Runs::Chosen { rows, pairs } => {
+                let right = pairs[run].right;
+                if run > 0 && pairs[run - 1].right == right {
+                    return (0, 0..0);
+                }
+                let count = pairs[run..].partition_point(|pair| pair.right == right);
+                (right as usize, run * rows..(run + count) * rows)
+            }
+        }
+    }
+
+    /// Where a row of a run lies among the activations and in the output.
+    pub(super) fn place(&self, row: usize) -> (usize, usize) {
+        match *self {
+            Runs::Each { .. } => (row, row),
+            Runs::Chosen { rows, pairs } => {
+                let (pair, row) = (pairs[row / rows], row % rows);
+                (pair.left as usize * rows + row, pair.product as usize * rows + row)
+            }
+        }
+    }
+}
+
+struct Job<'a> {
+    weights: &'a Weights<'a>,
+    /// Rows of a matrix.
+    n: usize,
+    x: &'a Activations<'a>,
+    pairs: Runs<'a>,
+}
+
+impl Job<'_> {
+    /// Rows that a thread takes at a time: long stretches of memory, but some for everybody.
+    fn rows_per_task(&self) -> usize {
+        let rows = (TASK / self.weights.pitch().max(1)).min(self.n / TASKS);
+        rows.next_multiple_of(MOST).max(MOST)
+    }
+
+    /// Some rows of the matrix of a run with all activations of the run.
+    ///
+    /// # Safety
+    /// The rows are there, and nobody else writes their columns of the run's output.
+    unsafe fn task<T: Storage<Wide = f32>>(&self, run: usize, rows: Range<usize>, to: &Output<T>) {
+        let groups = self.weights.columns / GROUP;
+        let exact = self.x.level() == Level::Exact;
+        let [one, two, four] = self.weights.kernels.dots[exact as usize];
+        let (matrix, vectors) = self.pairs.run(run);
+        let mut results = [0f32; MOST];
+        let mut vector = vectors.start;
+        while vector < vectors.end {
+            let left = vectors.end - vector;
+            // Vectors past the last are the last again, and are not stored.
+            let places: [_; MOST] =
+                std::array::from_fn(|n| self.pairs.place((vector + n).min(vectors.end - 1)));
+            let x = places.map(|(row, _)| self.x.row(row));
+            let (kernel, across, down) = match left {
+                1 => (one, 1, AT_A_TIME),
+                2 => (two, 2, 1),
+                _ => (four, MOST, 1),
+            };
+            // Each of the rows that are multiplied at once begins a stretch of its own, so that memory is
+            // read in few long runs.
+            let stretch = rows.len().div_ceil(down);
+            for first in rows.start..rows.start + stretch {
+                let weights: [Row; MOST] = std::array::from_fn(|r| {
+                    self.weights.row(matrix * self.n + (first + r * stretch).min(self.n - 1))
+                });
+                // SAFETY: the rows were checked; kernels fit the processor.
+                unsafe {
+                    kernel(&weights, &x, groups, &mut results);
+                    for r in 0..down {
+                        let row = first + r * stretch;
+                        for n in 0..across.min(left) {
+                            if row < rows.end {
+                                let place = to.0.add(places[n].1 * self.n + row);
+                                *place = T::narrow(results[r + n]);
+                            }
+                        }
+                    }
+                }
+            }
+            vector += across;
+        }
+    }
+}
+
+/// Where results go: a row of them for every row of activations.
+pub(super) struct Output<T>(*mut T);
+
+impl<T> Output<T> {
+    pub(super) fn new(to: &mut [T]) -> Output<T> {
+        Output(to.as_mut_ptr())
+    }
+
+    /// # Safety
+    /// The elements lie in the output, which is still borrowed, and nobody else uses them.
+    #[expect(clippy::mut_from_ref, reason = "the caller guarantees that parts are disjoint")]
+    pub(super) unsafe fn part(&self, first: usize, length: usize) -> &mut [T] {
+        // SAFETY: passed on to the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.0.add(first), length) }
+    }
+}
+
+// SAFETY: tasks write different columns of different rows.
+unsafe impl<T: Send> Sync for Output<T> {}

@@ -1,0 +1,182 @@
+//! Products with rows of weights in single precision: few activations are rounded to integers and multiplied with
+//! weights as they lie; for many, and for formats without such kernels, weights are decoded a panel at a time.
+
+use bytemuck::Pod;
+
+use super::rows::{Buffers, Rows};
+use crate::array::{DType, Meta};
+use crate::cpu::CpuCall;
+use crate::cpu::quant::{Activations, Apart, Floats, Format, Numbers, Pair, Pairs, Weights};
+use crate::cpu::tile::Storage;
+use crate::error::{Error, Result};
+use crate::ops::indexing::offsets::{by_index, check, place};
+use crate::quant::{Activations as Level, Scheme};
+
+/// Rows of activations with a matrix from which on decoding the weights is faster.
+const MANY: usize = 16;
+
+/// What is multiplied: `x` of `[lefts, m, columns]` with `rights` matrices of `n` rows.
+struct Shape {
+    lefts: usize,
+    m: usize,
+    columns: usize,
+    rights: usize,
+    n: usize,
+    /// Products, if indices choose them.
+    chosen: Option<usize>,
+}
+
+impl Shape {
+    /// The shapes that an operation has checked.
+    fn new(scheme: Scheme, inputs: &[&Meta]) -> Option<Shape> {
+        let (&[lefts, m, columns], &[rights, n, _]) = (inputs[0].shape(), inputs[1].shape()) else {
+            return None;
+        };
+        let chosen = inputs.get(1 + scheme.arrays()).map(|indices| indices.size());
+        Some(Shape { lefts, m, columns, rights, n, chosen })
+    }
+
+    /// Rows of the output.
+    fn outputs(&self) -> usize {
+        self.m * self.chosen.unwrap_or(self.lefts)
+    }
+
+    /// Bytes of scratch memory before the pairs that are chosen: integers or numbers, whichever are more.
+    fn memory(&self, level: Level) -> usize {
+        let integers = Activations::bytes(level, self.lefts * self.m, self.columns);
+        integers.max(Floats::bytes(self.outputs(), self.columns)).next_multiple_of(64)
+    }
+
+    /// What is multiplied with what.
+    fn pairs<'a>(&self, pairs: &'a mut [Pair]) -> Pairs<'a> {
+        match self.chosen {
+            Some(_) => Pairs::Chosen { rows: self.m, pairs },
+            None => Pairs::Each,
+        }
+    }
+
+    /// The kernels that multiply integers, if there are some and the activations are few.
+    fn integers(&self, scheme: Scheme) -> Option<Format> {
+        let few = self.outputs() < MANY * self.rights;
+        Format::of(scheme, self.columns).filter(|_| few)
+    }
+}
+
+/// Bytes that a product needs beside its output.
+pub(in super::super) fn scratch(
+    scheme: Scheme,
+    transpose: bool,
+    level: Level,
+    inputs: &[&Meta],
+) -> usize {
+    match Shape::new(scheme, inputs) {
+        Some(shape) if transpose && inputs[0].dtype != DType::F64 => {
+            shape.memory(level) + shape.chosen.unwrap_or(0) * size_of::<Pair>()
+        }
+        _ => 0,
+    }
+}
+
+/// Multiplies `x` with rows of weights.
+pub(super) fn multiply<T>(call: &mut CpuCall<'_>, scheme: Scheme, level: Level) -> Result<()>
+where
+    T: Storage<Wide = f32> + Pod + Send + Sync,
+{
+    let op = call.op.name();
+    let metas: smallvec::SmallVec<[&Meta; 6]> =
+        call.inputs.iter().map(|input| input.meta).collect();
+    let Some(shape) = Shape::new(scheme, &metas) else {
+        return Err(Error::shape(op, "x", "three axes", call.meta(0).shape()));
+    };
+    let Shape { lefts, columns, rights, n, chosen, .. } = shape;
+    let (x, rows) = (call.input::<T>(0)?, Rows::new(call, scheme, 1)?);
+    let start = shape.memory(level);
+    // Indices are checked before anything is written.
+    if chosen.is_some() {
+        choose(call, 1 + scheme.arrays(), [lefts, rights], start)?;
+    }
+    let weights = weights(call, scheme, [rights * n, columns])?;
+    let (output, scratch) = call.output_and_scratch::<T, u8>(0)?;
+    if columns == 0 {
+        output.fill(T::narrow(0.0));
+        return Ok(());
+    }
+    let (memory, pairs) = scratch.split_at_mut(start.min(scratch.len()));
+    let pairs = some_pairs(op, pairs, chosen.unwrap_or(0))?;
+    // Activations that are not finite are not integers, either.
+    if let (Some(weights), Some(_)) = (&weights, shape.integers(scheme))
+        && let Some(x) = Activations::round(op, level, x, columns, memory)?
+    {
+        return weights.multiply(op, n, &x, shape.pairs(pairs), output);
+    }
+    let decode = |row: usize, first: usize, to: &mut [f32]| match &weights {
+        Some(weights) => weights.decode(row, first, to),
+        None => rows.decode(row * columns + first, &mut Buffers::default(), to),
+    };
+    let floats = Floats { matrices: rights, n, columns, decode: &decode };
+    floats.multiply(op, x, shape.pairs(pairs), memory, output)
+}
+
+/// The matrices as kernels see them, if they know the format.
+fn weights<'a>(
+    call: &CpuCall<'a>,
+    scheme: Scheme,
+    shape: [usize; 2],
+) -> Result<Option<Weights<'a>>> {
+    let op = call.op.name();
+    let Some(format) = Format::of(scheme, shape[1]) else { return Ok(None) };
+    let array = |input: usize| match input <= scheme.arrays() {
+        true => call.bytes(input),
+        false => Ok(&[][..]),
+    };
+    let apart = match scheme.group_size() {
+        Some(group) => {
+            let numbers = numbers(op, call.meta(2).dtype)?;
+            Apart { scales: array(2)?, biases: array(3)?, numbers, group }
+        }
+        None => Apart::NONE,
+    };
+    Weights::new(op, format, shape, array(1)?, apart).map(Some)
+}
+
+/// Writes down which matrices the two vectors of indices, from input `first` on, choose: in the scratch memory,
+/// from byte `start` on.
+fn choose(call: &mut CpuCall<'_>, first: usize, counts: [usize; 2], start: usize) -> Result<()> {
+    let op = call.op;
+    macro_rules! body {
+        ($index:ty) => {{
+            let (lhs, rhs) = (call.input::<$index>(first)?, call.input::<$index>(first + 1)?);
+            check(op, first, lhs, counts[0], false)?;
+            check(op, first + 1, rhs, counts[1], false)?;
+            let memory = call.scratch.get_mut(start..).unwrap_or_default();
+            let pairs = some_pairs(op.name(), memory, lhs.len())?;
+            for (pair, (&lhs, &rhs)) in pairs.iter_mut().zip(lhs.iter().zip(rhs)) {
+                *pair = Pair::new(place(lhs, counts[0]) as u32, place(rhs, counts[1]) as u32);
+            }
+        }};
+    }
+    by_index!(call.meta(first).dtype, body);
+    Ok(())
+}
+
+/// So many pairs at the start of memory.
+fn some_pairs<'a>(op: &'static str, memory: &'a mut [u8], count: usize) -> Result<&'a mut [Pair]> {
+    let got = memory.len();
+    let bytes = memory.get_mut(..count * size_of::<Pair>()).unwrap_or_default();
+    match bytemuck::try_cast_slice_mut::<u8, Pair>(bytes) {
+        Ok(pairs) if pairs.len() == count => Ok(pairs),
+        _ if count == 0 => Ok(&mut []),
+        _ => Err(Error::argument(op, "workspace", format!("room for {count} pairs"), got)),
+    }
+}
+
+/// The type of scales and biases.
+fn numbers(op: &'static str, dtype: DType) -> Result<Numbers> {
+    match dtype {
+        DType::F32 => Ok(Numbers::F32),
+        DType::F16 => Ok(Numbers::F16),
+        DType::BF16 => Ok(Numbers::Bf16),
+        DType::U8 => Ok(Numbers::Byte),
+        other => Err(Error::dtype(op, "scales", "one of at most 32 bits", other)),
+    }
+}
