@@ -201,7 +201,8 @@ impl Replace {
 
     fn push(&mut self, text: &str) -> String {
         let all = std::mem::take(&mut self.waiting) + text;
-        let last = all.rfind(self.old).map_or(0, |start| start + self.old.len());
+        let last = all.match_indices(self.old).last();
+        let last = last.map_or(0, |(start, found)| start + found.len());
         let begun = (1..self.old.len())
             .rev()
             .filter(|length| last + length <= all.len())
@@ -210,5 +211,41 @@ impl Replace {
         let (certain, waiting) = all.split_at(all.len() - begun);
         self.waiting = waiting.to_string();
         certain.replace(self.old, self.new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_stream_is_cleaned_up_as_the_whole_text_is(parts in prop::collection::vec("[ '.nt?a]{0,5}", 0..12)) {
+            for replaced in CLEAN_UP {
+                let mut replace = Replace::new(replaced);
+                let mut streamed: String = parts.iter().map(|part| replace.push(part)).collect();
+                streamed += &replace.waiting;
+                prop_assert_eq!(streamed, parts.concat().replace(replaced.0, replaced.1));
+            }
+        }
+
+        #[test]
+        fn bytes_become_what_all_of_them_together_would(parts in prop::collection::vec(
+            prop::collection::vec(prop_oneof![Just(b'a'), Just(0xf0), Just(0x9f), Just(0xe2), Just(0x82), any::<u8>()], 0..4),
+            0..20,
+        )) {
+            let mut bytes = Vec::new();
+            let mut streamed = String::new();
+            for part in &parts {
+                bytes.extend_from_slice(part);
+                streamed += &whole_characters(&mut bytes);
+                prop_assert!(bytes.len() < 4);
+            }
+            streamed += &String::from_utf8_lossy(&bytes);
+            let together = parts.concat();
+            prop_assert_eq!(streamed, String::from_utf8_lossy(&together));
+        }
     }
 }
