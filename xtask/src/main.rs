@@ -12,6 +12,7 @@ mod goldens;
 mod loom;
 mod metal_report;
 mod mutate;
+mod parity;
 mod run;
 mod targets;
 mod test;
@@ -51,6 +52,8 @@ enum Command {
     Tokenizers(tokenizers::Options),
     /// Runs a folder of cases recorded from MLX
     Conformance(conformance::Options),
+    /// Runs a folder of language models beside what mlx-lm computed of them
+    Parity(parity::Options),
     /// Tests and measures on a Mac's GPU, and writes one file to send in
     MetalReport(metal_report::Options),
     /// Measures wootz beside its peers and the machine's limits
@@ -71,6 +74,7 @@ fn main() -> std::process::ExitCode {
         Command::Goldens(options) => goldens::run(&options),
         Command::Tokenizers(options) => tokenizers::run(&options),
         Command::Conformance(options) => conformance::run(&options),
+        Command::Parity(options) => parity::run(&options),
         Command::MetalReport(options) => metal_report::run(&options),
         Command::Bench(options) => bench::run(&options),
     };

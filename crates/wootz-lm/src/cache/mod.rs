@@ -211,6 +211,12 @@ impl Cache {
         &self.device
     }
 
+    /// The arrays alone, with room for so many tokens.
+    pub(crate) fn with_room(mut self, tokens: usize) -> Result<Vec<LayerState>> {
+        self.reserve(tokens)?;
+        Ok(self.layers)
+    }
+
     /// Moves the arrays out, to be appended to in place.
     pub(crate) fn take_layers(&mut self) -> Vec<LayerState> {
         std::mem::take(&mut self.layers)

@@ -10,6 +10,7 @@ use wootz::{
 };
 
 use super::layer::{LayerKind, LayerState, quantized_arrays, rows};
+use crate::layers::Residual;
 
 /// What a layer asks of attention.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +34,11 @@ pub struct Pass {
     /// New tokens of each text.
     length: usize,
     layers: Vec<LayerState>,
+    observer: Option<Observer>,
 }
+
+/// Told a layer's number and the stream behind it; may give another to go on with.
+type Observer = Box<dyn FnMut(usize, &Array) -> Result<Option<Array>>>;
 
 impl Pass {
     /// New tokens from a position that is known.
@@ -42,13 +47,27 @@ impl Pass {
         let device = device.cloned().unwrap_or_else(wootz::Device::default_device);
         let number = |number: usize| Array::from_slice_on(&[number as i32], &[1], &device);
         let (positions, ends) = (number(start)?, number(start + length)?);
-        Ok(Pass { positions, ends, start: Some(start), length, layers })
+        Ok(Pass { positions, ends, start: Some(start), length, layers, observer: None })
     }
 
     /// One token of each text, at positions that an array holds.
     pub(crate) fn next(positions: &Array, layers: Vec<LayerState>) -> Result<Pass> {
         let (positions, ends) = (positions.clone(), add(positions, 1)?);
-        Ok(Pass { positions, ends, start: None, length: 1, layers })
+        Ok(Pass { positions, ends, start: None, length: 1, layers, observer: None })
+    }
+
+    /// With somebody who looks at what flows from layer to layer.
+    pub(crate) fn observed(self, observer: Observer) -> Pass {
+        Pass { observer: Some(observer), ..self }
+    }
+
+    /// Shows the stream behind a layer.
+    pub(crate) fn observe(&mut self, layer: usize, stream: &mut Residual) -> Result<()> {
+        let Some(observer) = &mut self.observer else { return Ok(()) };
+        if let Some(other) = observer(layer, &stream.value()?)? {
+            *stream = Residual::new(other);
+        }
+        Ok(())
     }
 
     pub(crate) fn into_layers(self) -> Vec<LayerState> {

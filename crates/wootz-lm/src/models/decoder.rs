@@ -119,6 +119,7 @@ impl<L: Layer> LanguageModel for Decoder<L> {
         let mut stream = Residual::new(x);
         for (number, layer) in self.model.layers.iter().enumerate() {
             layer.forward(&mut stream, pass, number)?;
+            pass.observe(number, &mut stream)?;
         }
         stream.norm(&self.model.norm)
     }

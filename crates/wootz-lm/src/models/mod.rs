@@ -17,14 +17,16 @@ mod qwen3_moe;
 mod qwen3_next;
 mod smollm3;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use wootz::{Array, DType, Device};
 
-use crate::cache::{LayerKind, Pass};
+use crate::cache::{Cache, CacheOptions, LayerKind, Pass};
 use crate::checkpoint::{Checkpoint, Loader};
 use crate::{Error, Result};
 
@@ -130,6 +132,30 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Arc<dyn La
         info.device = options.device.clone();
         Ok(model.ready())
     })
+}
+
+/// What each layer makes of tokens `[1, length]`, and then the states behind the last norm. A layer behind one whose
+/// output is `given` goes on from that, so that layers are seen one by one.
+pub fn layer_outputs(
+    model: &dyn LanguageModel,
+    tokens: &[u32],
+    given: &[Array],
+) -> Result<Vec<Array>> {
+    let device = &model.info().device;
+    let cache = Cache::new(&model.layers(), &CacheOptions::default(), device)?;
+    let ids = Array::from_slice_on(tokens, &[1, tokens.len()], device)?;
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let (sink, given) = (seen.clone(), given.to_vec());
+    let pass = Pass::known(0, tokens.len(), cache.with_room(tokens.len())?)?;
+    let mut pass = pass.observed(Box::new(move |layer, stream| {
+        sink.borrow_mut().push(stream.clone());
+        Ok(given.get(layer).cloned())
+    }));
+    let last = wootz::with_device(device, || model.hidden(&ids, &mut pass))?;
+    drop(pass);
+    let mut outputs = seen.take();
+    outputs.push(last);
+    Ok(outputs)
 }
 
 /// A model whose [`ModelInfo`] is not yet complete.
