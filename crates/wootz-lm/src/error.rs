@@ -50,6 +50,14 @@ pub enum Error {
         /// What was given.
         got: String,
     },
+    /// The caller ended the reading of a prompt.
+    #[error("stopped after {done} of the prompt's {total} tokens")]
+    Interrupted {
+        /// Tokens that were read.
+        done: usize,
+        /// Tokens of the prompt.
+        total: usize,
+    },
     /// A tokenizer failed.
     #[error("tokenizer: {0}")]
     Tokenizer(String),

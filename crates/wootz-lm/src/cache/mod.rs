@@ -6,10 +6,12 @@
 
 mod file;
 mod layer;
+mod mark;
 mod pass;
 
 pub use layer::LayerKind;
 pub(crate) use layer::LayerState;
+pub use mark::Mark;
 pub use pass::{Attend, Pass};
 use wootz::quant::Scheme;
 use wootz::{Array, Device, concatenate};

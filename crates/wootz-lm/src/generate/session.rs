@@ -29,14 +29,20 @@ pub struct Session {
     model: Arc<dyn LanguageModel>,
     cache: Cache,
     step: Option<Step>,
+    head: Option<Head>,
     /// Of steps that were recorded for caches kept otherwise.
     earlier: CompileStats,
 }
 
 type Function = Box<dyn Fn(&[Array]) -> wootz::Result<Vec<Array>> + Send + Sync>;
 
+/// What a recorded step makes of the scores: from `[scores, state…]` to results.
+pub(crate) type Head = Arc<dyn Fn(&[Array]) -> wootz::Result<Vec<Array>> + Send + Sync>;
+
 /// The recorded step of a decoder.
 struct Step {
+    /// Arrays of the head's state, if it has a head.
+    state: Option<usize>,
     compiled: Compiled<Function>,
     /// The layers that it was recorded for, without their arrays, and how many those are.
     layers: Vec<(LayerState, usize)>,
@@ -46,7 +52,7 @@ impl Session {
     /// With an empty cache.
     pub fn new(model: Arc<dyn LanguageModel>, options: &CacheOptions) -> Result<Session> {
         let cache = Cache::new(&model.layers(), options, &model.info().device)?;
-        Ok(Session { model, cache, step: None, earlier: CompileStats::default() })
+        Ok(Session { model, cache, step: None, head: None, earlier: CompileStats::default() })
     }
 
     /// The model.
@@ -126,6 +132,23 @@ impl Session {
     /// Reads one token of each text, `[batch, 1]`, which need not be computed yet, and gives the scores
     /// `[batch, vocabulary]` of what comes next. On a GPU it does not wait for them.
     pub fn decode(&mut self, token: &Array) -> Result<Array> {
+        let scores = self.advance(token, None)?.into_iter().next();
+        scores.ok_or_else(|| Error::argument("decode", "scores", "none"))
+    }
+
+    /// What [`decode_with`](Self::decode_with) makes of the scores.
+    pub(crate) fn set_head(&mut self, head: Head) {
+        self.earlier = self.stats();
+        (self.step, self.head) = (None, Some(head));
+    }
+
+    /// As [`decode`](Self::decode), with the head's results of the scores and its state: all in one plan, so
+    /// that a token takes one submission.
+    pub(crate) fn decode_with(&mut self, token: &Array, state: &[Array]) -> Result<Vec<Array>> {
+        self.advance(token, Some(state))
+    }
+
+    fn advance(&mut self, token: &Array, state: Option<&[Array]>) -> Result<Vec<Array>> {
         let batch = self.cache.batch();
         if token.shape() != [batch, 1] {
             let expected = format!("[{batch}, 1]");
@@ -135,7 +158,7 @@ impl Session {
             return Err(lost());
         }
         self.cache.reserve(1)?;
-        self.record();
+        self.record(state.map(<[Array]>::len));
         let Some(step) = &self.step else {
             return Err(Error::argument("decode", "a recorded step", "none"));
         };
@@ -143,24 +166,27 @@ impl Session {
         let positions: Vec<i32> = positions.collect();
         let positions = Array::from_slice_on(&positions, &[batch], self.cache.device())?;
         let mut arguments = vec![token.astype(DType::U32)?, positions];
+        arguments.extend(state.into_iter().flatten().cloned());
         // Given away, so that appending is in place.
         let mut layers = self.cache.take_layers();
         layers.iter_mut().for_each(|layer| arguments.append(&mut layer.arrays));
-        let mut results = step.compiled.call_owned(arguments)?.into_iter();
-        let logits = results.next();
+        let mut results = step.compiled.call_owned(arguments)?;
+        let kept: usize = step.layers.iter().map(|(_, count)| count).sum();
+        let mut arrays = results.split_off(results.len().saturating_sub(kept)).into_iter();
         for (layer, (_, count)) in layers.iter_mut().zip(&step.layers) {
-            layer.arrays = results.by_ref().take(*count).collect();
+            layer.arrays = arrays.by_ref().take(*count).collect();
         }
         self.cache.give_back(layers, 1)?;
-        logits.ok_or_else(|| Error::argument("decode", "scores", "none"))
+        Ok(results)
     }
 
     /// Makes a function to record, if there is none for a cache that is kept so.
-    fn record(&mut self) {
+    fn record(&mut self, state: Option<usize>) {
         let layers = self.cache.layers();
         let same = |step: &Step| {
             let states = step.layers.iter().zip(layers);
-            step.layers.len() == layers.len()
+            step.state == state
+                && step.layers.len() == layers.len()
                 && states.clone().all(|((a, _), b)| (&a.kind, a.scheme) == (&b.kind, b.scheme))
         };
         if self.step.as_ref().is_some_and(same) {
@@ -168,6 +194,7 @@ impl Session {
         }
         self.earlier = self.stats();
         let model = self.model.clone();
+        let head = state.and(self.head.clone());
         let bare = |layer: &LayerState| LayerState {
             kind: layer.kind.clone(),
             scheme: layer.scheme,
@@ -176,10 +203,11 @@ impl Session {
         let kept: Vec<_> = layers.iter().map(|layer| (bare(layer), layer.arrays.len())).collect();
         let counts = kept.clone();
         let function: Function = Box::new(move |arguments: &[Array]| {
-            let [token, positions, arrays @ ..] = arguments else {
+            let [token, positions, rest @ ..] = arguments else {
                 let got = arguments.len();
                 return Err(wootz::Error::argument("decode", "arguments", "two or more", got));
             };
+            let (state, arrays) = rest.split_at(state.unwrap_or(0).min(rest.len()));
             let mut arrays = arrays.iter().cloned();
             let layers = counts.iter().map(|(layer, count)| LayerState {
                 arrays: arrays.by_ref().take(*count).collect(),
@@ -188,12 +216,16 @@ impl Session {
             let mut pass = Pass::next(positions, layers.collect())?;
             let hidden = model.hidden(token, &mut pass)?;
             let hidden = reshape(&hidden, &[hidden.shape()[0], hidden.shape()[2]])?;
-            let mut results = vec![model.logits(&hidden)?];
+            let scores = model.logits(&hidden)?;
+            let mut results = match &head {
+                Some(head) => head(&[&[scores], state].concat())?,
+                None => vec![scores],
+            };
             results.extend(pass.into_layers().into_iter().flat_map(|layer| layer.arrays));
             Ok(results)
         });
         // One capacity is in use at a time.
-        self.step = Some(Step { compiled: compile(function).capacity(2), layers: kept });
+        self.step = Some(Step { state, compiled: compile(function).capacity(2), layers: kept });
     }
 
     fn check(&self, tokens: &[u32]) -> Result<()> {
@@ -243,7 +275,7 @@ impl Session {
     pub fn plan(&mut self) -> Result<PlanSummary> {
         let batch = self.cache.batch();
         self.cache.reserve(1)?;
-        self.record();
+        self.record(None);
         let device = self.cache.device().clone();
         let zeros = |shape: &[usize], dtype: DType| {
             wootz::with_device(&device, || Array::zeros(shape, dtype))

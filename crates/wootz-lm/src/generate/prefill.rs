@@ -1,0 +1,87 @@
+//! A prompt through the model: what a prompt cache has is not computed again, the rest goes in chunks.
+
+use std::ops::ControlFlow;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use wootz::Array;
+
+use super::prompt_cache::{Kept, PromptCache};
+use super::session::Session;
+use crate::cache::Mark;
+use crate::error::{Error, Result};
+
+/// Hears how many tokens of a prompt are done, and how many there are. It may end the work.
+pub type Progress<'a> = dyn FnMut(usize, usize) -> ControlFlow<()> + 'a;
+
+/// What is left when a prompt was read.
+pub(crate) struct Prefilled {
+    /// Logits `[1, vocabulary]` after the last token.
+    pub logits: Array,
+    /// Tokens that did not have to be computed.
+    pub cached: usize,
+    /// How the cache was on the way, if it cannot always be cut.
+    pub checkpoints: Vec<Mark>,
+}
+
+/// Reads `prompt` into a session that has seen nothing.
+pub(crate) fn prefill(
+    session: &mut Session,
+    prompt: &[u32],
+    step: usize,
+    kept: Option<&Mutex<PromptCache>>,
+    progress: &mut Progress<'_>,
+) -> Result<Prefilled> {
+    let context = session.model().info().context_length;
+    if prompt.is_empty() {
+        return Err(Error::argument("prompt", "at least one token", "none"));
+    }
+    if prompt.len() > context {
+        let expected = format!("at most {context} tokens, the model's context");
+        return Err(Error::argument("prompt", expected, prompt.len()));
+    }
+    let vocabulary = session.model().info().vocab_size;
+    if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocabulary) {
+        return Err(Error::argument("prompt", format!("tokens below {vocabulary}"), token));
+    }
+    let (mut done, mut checkpoints) = (0, Vec::new());
+    if let Some(kept) = kept
+        && let Some(found) = lock(kept).take(prompt)?
+    {
+        session.set_cache(found.cache)?;
+        (done, checkpoints) = (found.tokens.len(), found.checkpoints);
+    }
+    let cached = done;
+    let mut logits = None;
+    while done < prompt.len() {
+        if progress(done, prompt.len()).is_break() {
+            keep(session, &prompt[..done], checkpoints, kept)?;
+            return Err(Error::Interrupted { done, total: prompt.len() });
+        }
+        let end = prompt.len().min(done + step);
+        logits = Some(session.prefill(&prompt[done..end], step, &mut |_, _| {})?);
+        done = end;
+        if kept.is_some() && !session.cache().can_always_trim() {
+            checkpoints.push(session.cache().mark(usize::MAX));
+        }
+    }
+    // Whether to go on is asked before each token from here on.
+    let _ = progress(prompt.len(), prompt.len());
+    let logits = logits.ok_or_else(|| Error::argument("prompt", "at least one token", "none"))?;
+    Ok(Prefilled { logits, cached, checkpoints })
+}
+
+/// Gives what a session has seen to the prompt cache.
+pub(crate) fn keep(
+    session: &Session,
+    tokens: &[u32],
+    checkpoints: Vec<Mark>,
+    kept: Option<&Mutex<PromptCache>>,
+) -> Result<()> {
+    let Some(kept) = kept else { return Ok(()) };
+    let (tokens, cache) = (tokens.to_vec(), session.cache().clone());
+    lock(kept).insert(Kept { tokens, cache, checkpoints })
+}
+
+fn lock(kept: &Mutex<PromptCache>) -> MutexGuard<'_, PromptCache> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,195 @@
+//! Speculative decoding: a small model proposes a few tokens, and the large one looks at all of them
+//! at once. As in mlx-lm, a proposal is accepted if it is the token that the large model's own sampler
+//! draws there, so the tokens are those of the large model alone. They are so for any temperature:
+//! each place has its own random key, whoever draws. The small model draws with the same keys, which
+//! makes agreement likelier.
+//!
+//! What was rejected is cut from the caches. Where a cache cannot be cut, it goes back to how it was
+//! before the proposals, and the accepted tokens are read again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wootz::{Array, concatenate};
+
+use super::sampler::{SamplerState, Token, TokenSampler};
+use super::session::Session;
+use crate::cache::Mark;
+use crate::error::{Error, Result};
+
+/// A large and a small session in step.
+pub(crate) struct SpeculativeSteps {
+    target: Reader,
+    draft: Reader,
+    sampler: Arc<TokenSampler>,
+    /// Before the draw of the token that comes next.
+    state: SamplerState,
+    /// Tokens at the end that have not been through the target, and through the draft.
+    pending: Vec<u32>,
+    pending_draft: Vec<u32>,
+    proposals: usize,
+    ready: VecDeque<(Token, bool)>,
+}
+
+/// A session whose last tokens can be taken back.
+struct Reader(Session);
+
+impl SpeculativeSteps {
+    /// Goes on from the logits after the prompt, which both sessions have seen.
+    pub(crate) fn new(
+        target: Session,
+        draft: Session,
+        sampler: Arc<TokenSampler>,
+        state: SamplerState,
+        logits: &Array,
+        proposals: usize,
+    ) -> Result<SpeculativeSteps> {
+        let (target_size, draft_size) =
+            (target.model().info().vocab_size, draft.model().info().vocab_size);
+        if target_size != draft_size {
+            let expected = format!("the model's vocabulary of {target_size}");
+            return Err(Error::argument("draft model", expected, draft_size));
+        }
+        let (draw, state) = sampler.draw(logits, &state)?;
+        let first = draw.read()?;
+        Ok(SpeculativeSteps {
+            target: Reader(target),
+            draft: Reader(draft),
+            sampler,
+            state,
+            pending: vec![first.token],
+            pending_draft: vec![first.token],
+            proposals,
+            ready: VecDeque::from([(first, false)]),
+        })
+    }
+
+    /// The next token, and whether the draft model had proposed it. `left` is how many will be asked
+    /// for, this one included.
+    pub(crate) fn next(&mut self, left: usize) -> Result<(Token, bool)> {
+        if self.ready.is_empty() {
+            self.round(self.proposals.min(left.saturating_sub(1)))?;
+        }
+        self.ready.pop_front().ok_or_else(|| Error::argument("generation", "a token", "none"))
+    }
+
+    /// Proposes `count` tokens, looks at them, and makes the accepted and one more ready.
+    fn round(&mut self, count: usize) -> Result<()> {
+        // Marks reach as far as the caches may go before something is taken back.
+        let draft_before = self.draft.0.cache().mark(self.pending_draft.len() + count);
+        let proposed = self.propose(count)?;
+        let target_before = self.target.0.cache().mark(self.pending.len() + count);
+        let mut tokens = self.pending.clone();
+        tokens.extend_from_slice(&proposed);
+        let logits = self.target.0.logits_of(&tokens)?;
+        // The rows before the last pending token's say what is known.
+        let first = self.pending.len() - 1;
+        let mut states = vec![self.state.clone()];
+        let mut draws = Vec::with_capacity(count + 1);
+        for row in 0..=count {
+            let place = (first + row) as i64;
+            let (draw, next) = self.sampler.draw(&logits.index(place..place + 1)?, &states[row])?;
+            states.push(next);
+            draws.push(draw);
+        }
+        let mut accepted = 0;
+        loop {
+            let token = draws[accepted].read()?;
+            let agreed = proposed.get(accepted) == Some(&token.token);
+            let number = token.token;
+            self.ready.push_back((token, agreed));
+            if !agreed {
+                self.settle(accepted, &proposed, number, [target_before, draft_before])?;
+                self.state = states.swap_remove(accepted + 1);
+                return Ok(());
+            }
+            accepted += 1;
+        }
+    }
+
+    /// Tokens that the draft model draws, with the keys and penalties that the target will use.
+    fn propose(&mut self, count: usize) -> Result<Vec<u32>> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut logits = self.draft.read(&self.pending_draft)?;
+        let mut state = self.state.clone();
+        let mut drawn: Vec<Array> = Vec::with_capacity(count);
+        loop {
+            let (draw, next) = self.sampler.draw(&logits, &state)?;
+            state = next;
+            drawn.push(draw.token);
+            match drawn.last() {
+                Some(token) if drawn.len() < count => logits = self.draft.0.decode(token)?,
+                _ => break,
+            }
+        }
+        // Read together: the host waits once.
+        Ok(concatenate(&drawn, 0)?.to_vec::<u32>()?)
+    }
+
+    /// Brings both caches to the tokens that are certain: the first `accepted` proposals.
+    fn settle(
+        &mut self,
+        accepted: usize,
+        proposed: &[u32],
+        next: u32,
+        before: [Mark; 2],
+    ) -> Result<()> {
+        let [target_before, draft_before] = before;
+        let certain = |pending: &[u32], count: usize| [pending, &proposed[..count]].concat();
+        let rejected = proposed.len() - accepted;
+        let replay = certain(&self.pending, accepted);
+        self.target.take_back(rejected, &target_before, &replay)?;
+        self.pending = vec![next];
+        if proposed.is_empty() {
+            self.pending_draft.push(next);
+            return Ok(());
+        }
+        // The draft model has not read its own last proposal.
+        let read = accepted.min(proposed.len() - 1);
+        let replay = certain(&self.pending_draft, read);
+        self.draft.take_back(proposed.len() - 1 - read, &draft_before, &replay)?;
+        self.pending_draft = proposed[read..accepted].to_vec();
+        self.pending_draft.push(next);
+        Ok(())
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.target.0
+    }
+
+    /// Tokens that are ready and were not asked for.
+    pub(crate) fn unread(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ready.iter().map(|(token, _)| token.token)
+    }
+}
+
+impl Reader {
+    /// Logits `[1, vocabulary]` after these tokens.
+    fn read(&mut self, tokens: &[u32]) -> Result<Array> {
+        match tokens {
+            [token] => {
+                let device = self.0.model().info().device.clone();
+                self.0.decode(&Array::from_slice_on(&[*token], &[1, 1], &device)?)
+            }
+            _ => self.0.prefill(tokens, tokens.len(), &mut |_, _| {}),
+        }
+    }
+
+    /// Forgets the last `count` tokens: by cutting the cache, or from how it was `before` by reading
+    /// `replay` again.
+    fn take_back(&mut self, count: usize, before: &Mark, replay: &[u32]) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        if self.0.cache().can_trim(count) {
+            return self.0.trim(count);
+        }
+        let mut cache = self.0.cache().clone();
+        cache.back_to(before)?;
+        self.0.set_cache(cache)?;
+        self.read(replay)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,321 @@
+//! Generation from small models with random weights: tokens are mlx-lm's, and every way to them gives the
+//! same.
+
+mod prompt_cache;
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use wootz::Device;
+use wootz_lm::generate::{FinishReason, GenerateOptions, Piece, TextModel};
+use wootz_lm::models::LoadOptions;
+
+/// Full attention, a sliding window, and a recurrent state beside attention.
+const MODELS: [&str; 3] = ["full", "sliding", "recurrent"];
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../goldens/generation")
+}
+
+fn open(name: &str, device: &Device) -> TextModel {
+    TextModel::open(folder().join(name), &LoadOptions { device: device.clone() }).unwrap()
+}
+
+/// The CPU, and a GPU if there is one or there must be.
+fn devices() -> Vec<Device> {
+    let wanted = std::env::var("WOOTZ_TEST_GPU").unwrap_or_default();
+    let mut devices = vec![Device::cpu()];
+    match Device::gpu() {
+        _ if wanted == "skip" => eprintln!("SKIPPED: the GPU, as WOOTZ_TEST_GPU says"),
+        Ok(gpu) => devices.push(gpu),
+        Err(error) if wanted == "required" => panic!("{error}"),
+        Err(error) => eprintln!("SKIPPED: the GPU: {error}"),
+    }
+    devices
+}
+
+fn on_cpu(name: &str) -> TextModel {
+    open(name, &Device::cpu())
+}
+
+fn lines(file: &str) -> Vec<Value> {
+    let text = std::fs::read_to_string(folder().join(file)).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn numbers(value: &Value) -> Vec<u32> {
+    serde_json::from_value(value.clone()).unwrap()
+}
+
+/// Tokens of a prompt that no other number has.
+fn prompt(number: usize, length: usize) -> Vec<u32> {
+    (0..length).map(|i| 4 + ((i * i * 7 + i * 31 + number * 101) % 256) as u32).collect()
+}
+
+fn greedy(max_tokens: usize) -> GenerateOptions {
+    GenerateOptions { max_tokens, ignore_eos: true, ..GenerateOptions::default() }
+}
+
+fn sampled(max_tokens: usize, seed: u64) -> GenerateOptions {
+    GenerateOptions { temperature: 1.0, top_p: 0.9, seed: Some(seed), ..greedy(max_tokens) }
+}
+
+fn pieces(model: &TextModel, prompt: &[u32], options: &GenerateOptions) -> Vec<Piece> {
+    let generation = model.request(prompt.to_vec()).options(options).start().unwrap();
+    generation.collect::<Result<_, _>>().unwrap()
+}
+
+fn tokens(model: &TextModel, prompt: &[u32], options: &GenerateOptions) -> Vec<u32> {
+    pieces(model, prompt, options).iter().map(|piece| piece.token).collect()
+}
+
+#[test]
+fn tokens_and_log_probabilities_are_those_of_mlx_lm() {
+    for device in devices() {
+        for name in MODELS {
+            let model = open(name, &device);
+            let cases = lines("cases.jsonl");
+            let of_this: Vec<&Value> = cases.iter().filter(|case| case["model"] == name).collect();
+            assert_eq!(of_this.len(), 12);
+            // A software GPU takes its time: every third there.
+            let step = if device.is_gpu() { 3 } else { 1 };
+            for case in of_this.iter().step_by(step) {
+                let mut options: GenerateOptions =
+                    serde_json::from_value(case["options"].clone()).unwrap();
+                let expected = numbers(&case["tokens"]);
+                options = GenerateOptions {
+                    max_tokens: expected.len(),
+                    ignore_eos: true,
+                    logprobs: 1,
+                    ..options
+                };
+                let found = pieces(&model, &numbers(&case["prompt"]), &options);
+                let got: Vec<u32> = found.iter().map(|piece| piece.token).collect();
+                assert_eq!(got, expected, "{name} on {device}: {}", case["options"]);
+                let logprobs: Vec<f32> = serde_json::from_value(case["logprobs"].clone()).unwrap();
+                for (piece, expected) in found.iter().zip(logprobs) {
+                    let got = piece.logprob.unwrap();
+                    assert!((got - expected).abs() < 1e-3, "{name}: {got}, expected {expected}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seed_decides_about_the_tokens() {
+    let model = on_cpu("full");
+    let of_seed = |seed| tokens(&model, &prompt(1, 9), &sampled(20, seed));
+    assert_eq!(of_seed(3), of_seed(3));
+    assert_ne!(of_seed(3), of_seed(4));
+    let unseeded = GenerateOptions { seed: None, ..sampled(20, 0) };
+    let first = tokens(&model, &prompt(1, 9), &unseeded);
+    assert_ne!(first, tokens(&model, &prompt(1, 9), &unseeded));
+}
+
+#[test]
+fn all_probabilities_sum_to_one_and_the_best_come_first() {
+    for device in devices() {
+        let model = open("full", &device);
+        let options = GenerateOptions { logprobs: 260, ..greedy(3) };
+        for piece in pieces(&model, &prompt(2, 7), &options) {
+            assert_eq!(piece.top_logprobs.len(), 260);
+            let sum: f64 = piece.top_logprobs.iter().map(|(_, p)| f64::from(*p).exp()).sum();
+            assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+            assert!(piece.top_logprobs.is_sorted_by(|a, b| a.1 >= b.1));
+            assert_eq!(piece.top_logprobs[0], (piece.token, piece.logprob.unwrap()));
+            let few = GenerateOptions { logprobs: 4, ..greedy(1) };
+            let best = &pieces(&model, &prompt(2, 7), &few)[0].top_logprobs;
+            assert_eq!(best.len(), 4);
+        }
+        assert_eq!(pieces(&model, &prompt(2, 7), &greedy(1))[0].logprob, None);
+    }
+}
+
+#[test]
+fn a_stop_text_ends_the_text_before_it() {
+    let model = on_cpu("full");
+    let (given, options) = (prompt(3, 8), greedy(40));
+    let whole: String = pieces(&model, &given, &options).iter().map(|p| p.text.as_str()).collect();
+    // Two characters from two tokens, in the midst of the text.
+    let characters: Vec<char> = whole.chars().collect();
+    let stop: String = characters[15..17].iter().collect();
+    let options = GenerateOptions { stop: vec!["never said".into(), stop.clone()], ..options };
+    let found = pieces(&model, &given, &options);
+    let text: String = found.iter().map(|piece| piece.text.as_str()).collect();
+    assert_eq!(text, whole.split(&stop).next().unwrap());
+    let last = found.last().unwrap();
+    assert_eq!(last.finish_reason, Some(FinishReason::StopText(stop)));
+    assert!(found[..found.len() - 1].iter().all(|piece| piece.finish_reason.is_none()));
+}
+
+#[test]
+fn tokens_that_end_a_text_are_not_shown() {
+    let model = on_cpu("full");
+    let given = prompt(4, 8);
+    let all = tokens(&model, &given, &greedy(12));
+    let end = all[5];
+    let options = GenerateOptions { stop_tokens: vec![end], ..greedy(12) };
+    let found = pieces(&model, &given, &options);
+    let first = all.iter().position(|&token| token == end).unwrap();
+    assert_eq!(found.len(), first + 1);
+    let last = found.last().unwrap();
+    assert_eq!(last.finish_reason, Some(FinishReason::EndToken(end)));
+    let shown: String = found.iter().map(|piece| piece.text.as_str()).collect();
+    let before = tokens(&model, &given, &greedy(first.max(1)));
+    assert_eq!(shown, model.tokenizer.decode(&before[..first], false).unwrap());
+}
+
+#[test]
+fn text_comes_in_whole_characters_and_is_the_tokens_text() {
+    let model = on_cpu("sliding");
+    let found = pieces(&model, &prompt(5, 12), &greedy(60));
+    let all: Vec<u32> = found.iter().map(|piece| piece.token).collect();
+    let text: String = found.iter().map(|piece| piece.text.as_str()).collect();
+    assert_eq!(text, model.tokenizer.decode(&all, false).unwrap());
+    assert_eq!(found.last().unwrap().finish_reason, Some(FinishReason::Length));
+}
+
+#[test]
+fn the_context_ends_a_generation_and_longer_prompts_are_refused() {
+    let model = on_cpu("full");
+    let found = pieces(&model, &prompt(6, 250), &greedy(100));
+    // Six more fit; what comes after the last of them needs no place.
+    assert_eq!(found.len(), 7);
+    assert_eq!(found[6].finish_reason, Some(FinishReason::Length));
+    let error = |tokens: Vec<u32>| model.request(tokens).start().err().unwrap().to_string();
+    assert!(error(prompt(6, 257)).contains("at most 256 tokens"), "{}", error(prompt(6, 257)));
+    assert!(error(vec![]).contains("at least one token"));
+    assert!(error(vec![260]).contains("tokens below 260, got 260"));
+    assert!(model.generate("", &greedy(1)).is_err());
+}
+
+#[test]
+fn a_generation_config_gives_the_defaults() {
+    let copy = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(folder().join("full")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let config = copy.path().join("generation_config.json");
+    let open = || TextModel::open(copy.path(), &LoadOptions { device: Device::cpu() });
+    assert_eq!(open().unwrap().defaults_from(), None);
+    std::fs::write(&config, r#"{"do_sample": true, "temperature": 0.3, "top_k": 7}"#).unwrap();
+    let model = open().unwrap();
+    assert_eq!(model.defaults_from(), Some(config.as_path()));
+    let defaults = model.default_options();
+    assert_eq!((defaults.temperature, defaults.top_k), (0.3, 7));
+    std::fs::write(&config, r#"{"do_sample": true, "temperature": -1}"#).unwrap();
+    let error = open().err().unwrap().to_string();
+    assert!(error.contains("generation_config.json") && error.contains("temperature"), "{error}");
+}
+
+#[test]
+fn a_draft_model_changes_nothing_but_the_speed() {
+    for device in devices() {
+        let near = open("near", &device);
+        for name in MODELS {
+            let target = open(name, &device);
+            let drafts = [&near, &target];
+            let penalized = GenerateOptions { repetition_penalty: 1.4, ..greedy(30) };
+            for options in [greedy(30), penalized, sampled(30, 8)] {
+                let given = prompt(7, 13);
+                let plain = tokens(&target, &given, &options);
+                for (number, draft) in drafts.into_iter().enumerate() {
+                    let request = target.request(given.clone()).options(&options).draft(draft);
+                    let mut generation = request.start().unwrap();
+                    let found: Vec<Piece> = generation.by_ref().collect::<Result<_, _>>().unwrap();
+                    let got: Vec<u32> = found.iter().map(|piece| piece.token).collect();
+                    assert_eq!(got, plain, "{name} with draft {number} on {device}");
+                    let accepted = generation.statistics().draft_tokens;
+                    assert_eq!(accepted, found.iter().filter(|piece| piece.from_draft).count());
+                    // A model agrees with itself: three of four tokens are its proposals.
+                    if number == 1 {
+                        assert!(accepted >= 21, "{name}: {accepted}");
+                    } else if name == "full" {
+                        assert!((1..30).contains(&accepted), "{accepted}");
+                    }
+                }
+                if device.is_gpu() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_draft_model_must_have_the_same_vocabulary() {
+    let near = on_cpu("near");
+    let copy = tempfile::tempdir().unwrap();
+    let source = folder().join("full");
+    for entry in std::fs::read_dir(&source).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
+    }
+    let mut weights = wootz::io::load_safetensors(&source.join("model.safetensors")).unwrap();
+    for name in ["model.embed_tokens.weight", "lm_head.weight"] {
+        let shorter = weights[name].index(..250i64).unwrap().contiguous().unwrap();
+        weights.insert(name.to_string(), shorter);
+    }
+    wootz::io::save_safetensors(&copy.path().join("model.safetensors"), &weights).unwrap();
+    let config = std::fs::read_to_string(source.join("config.json")).unwrap();
+    let config = config.replace("\"vocab_size\": 260", "\"vocab_size\": 250");
+    std::fs::write(copy.path().join("config.json"), config).unwrap();
+    let other = TextModel::open(copy.path(), &LoadOptions { device: Device::cpu() }).unwrap();
+    let error = near.request(prompt(1, 4)).draft(&other).start().err().unwrap().to_string();
+    assert_eq!(error, "draft model: expected the model's vocabulary of 260, got 250");
+}
+
+#[test]
+fn several_prompts_at_once_give_what_each_gives_alone() {
+    for device in devices() {
+        for name in MODELS {
+            let model = open(name, &device);
+            let prompts: Vec<Vec<u32>> =
+                [3, 17, 9, 30].iter().enumerate().map(|(i, &n)| prompt(i, n)).collect();
+            // An end that one of them reaches early.
+            let end = tokens(&model, &prompts[1], &greedy(6))[4];
+            let ending = GenerateOptions { stop_tokens: vec![end], ..greedy(20) };
+            for options in [ending, sampled(12, 5)] {
+                let mut together: Vec<Vec<Piece>> = vec![Vec::new(); prompts.len()];
+                let batch = model.generate_batch(&prompts, &options).unwrap();
+                for piece in batch {
+                    let (index, piece) = piece.unwrap();
+                    together[index].push(piece);
+                }
+                for (index, given) in prompts.iter().enumerate() {
+                    let seed = options.seed.map(|seed| seed + index as u64);
+                    let alone = pieces(&model, given, &GenerateOptions { seed, ..options.clone() });
+                    assert_eq!(together[index], alone, "{name}, prompt {index} on {device}");
+                }
+                if device.is_gpu() {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn perplexity_is_that_of_mlx_lm() {
+    use wootz_lm::generate::{Convention, PerplexityOptions};
+    for case in lines("perplexity.jsonl") {
+        let model = on_cpu(case["model"].as_str().unwrap());
+        let tokens = numbers(&case["tokens"]);
+        let window = case["window"].as_u64().unwrap() as usize;
+        let mut options = PerplexityOptions { window, ..PerplexityOptions::default() };
+        let found = model.perplexity_of(&tokens, &options, &mut |_, _| {}).unwrap();
+        let (expected, error) = (&case["perplexity"], &case["standard_error"]);
+        let near = |a: f64, b: &Value| (a / b.as_f64().unwrap() - 1.0).abs() < 1e-4;
+        assert!(near(found.perplexity, expected), "{} {expected}", found.perplexity);
+        assert!(near(found.standard_error, error), "{} {error}", found.standard_error);
+        assert_eq!((found.tokens, found.windows), (33, 3));
+        // llama.cpp counts what comes after the middle of a window.
+        options = PerplexityOptions { window: 20, convention: Convention::LlamaCpp, bos: false };
+        let found = model.perplexity_of(&tokens, &options, &mut |_, _| {}).unwrap();
+        assert_eq!((found.tokens, found.windows), (18, 2));
+        options.window = 21;
+        assert!(model.perplexity_of(&tokens, &options, &mut |_, _| {}).is_err());
+    }
+}

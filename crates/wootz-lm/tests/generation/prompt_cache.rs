@@ -1,0 +1,161 @@
+//! Caches that are kept between prompts: the same tokens as without, and less to compute.
+
+use std::ops::ControlFlow;
+use std::sync::Mutex;
+
+use wootz_lm::Error;
+use wootz_lm::generate::{Conversation, GenerateOptions, PromptCache, TextModel};
+
+use crate::{MODELS, on_cpu as open, prompt};
+
+fn options() -> GenerateOptions {
+    GenerateOptions {
+        max_tokens: 12,
+        ignore_eos: true,
+        prefill_step: 16,
+        ..GenerateOptions::default()
+    }
+}
+
+/// The generated tokens, and how many of the prompt's were cached.
+fn run(model: &TextModel, prompt: &[u32], kept: Option<&Mutex<PromptCache>>) -> (Vec<u32>, usize) {
+    let mut request = model.request(prompt.to_vec()).options(&options());
+    if let Some(kept) = kept {
+        request = request.prompt_cache(kept);
+    }
+    let mut generation = request.start().unwrap();
+    let pieces: Vec<_> = generation.by_ref().map(|piece| piece.unwrap()).collect();
+    let cached = generation.statistics().cached_tokens;
+    (pieces.iter().map(|piece| piece.token).collect(), cached)
+}
+
+#[test]
+fn a_prompt_goes_on_from_what_is_known_of_it() {
+    for name in MODELS {
+        let model = open(name);
+        let kept = Mutex::new(PromptCache::new(1 << 30));
+        let first = prompt(1, 50);
+        let (answer, cached) = run(&model, &first, Some(&kept));
+        assert_eq!((&answer, cached), (&run(&model, &first, None).0, 0), "{name}");
+        // The prompt and its answer, and more: all but the last token of the answer is known.
+        let longer = [first.clone(), answer.clone(), prompt(2, 5)].concat();
+        let (found, cached) = run(&model, &longer, Some(&kept));
+        assert_eq!((found, cached), (run(&model, &longer, None).0, 61), "{name}");
+        // The same beginning: to the token, or to the end of a chunk where state cannot be cut.
+        let other = [&first[..40], &prompt(3, 9)].concat();
+        let (found, cached) = run(&model, &other, Some(&kept));
+        let expected = if name == "full" { 40 } else { 32 };
+        assert_eq!((found, cached), (run(&model, &other, None).0, expected), "{name}");
+        // The whole prompt again: its last token is computed.
+        let (found, cached) = run(&model, &first, Some(&kept));
+        let expected = if name == "full" { 49 } else { 48 };
+        assert_eq!((&found, cached), (&answer, expected), "{name}");
+        // Nothing in common.
+        assert_eq!(run(&model, &prompt(4, 20), Some(&kept)).1, 0);
+    }
+}
+
+#[test]
+fn a_cache_goes_through_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in MODELS {
+        let model = open(name);
+        let kept = Mutex::new(PromptCache::new(1 << 30));
+        let first = prompt(5, 30);
+        let (answer, _) = run(&model, &first, Some(&kept));
+        let path = folder.path().join(format!("{name}.safetensors"));
+        kept.lock().unwrap().save(&path).unwrap();
+        let mut loaded = PromptCache::new(1 << 30);
+        assert_eq!(loaded.load(&path, model.model.as_ref()).unwrap(), 41, "{name}");
+        let longer = [first, answer, prompt(6, 4)].concat();
+        let (found, cached) = run(&model, &longer, Some(&Mutex::new(loaded)));
+        assert_eq!((found, cached), (run(&model, &longer, None).0, 41), "{name}");
+    }
+    let other = open("recurrent");
+    let path = folder.path().join("full.safetensors");
+    let wrong = PromptCache::new(0).load(path, other.model.as_ref());
+    assert!(wrong.is_err());
+    assert!(PromptCache::new(0).save(folder.path().join("none")).is_err());
+}
+
+#[test]
+fn the_least_recently_used_cache_goes_when_bytes_run_out() {
+    let model = open("full");
+    let kept = Mutex::new(PromptCache::new(1 << 30));
+    run(&model, &prompt(1, 20), Some(&kept));
+    let one = kept.lock().unwrap().bytes();
+    assert!(one > 0);
+    let kept = Mutex::new(PromptCache::new(2 * one + one / 2));
+    for number in [1, 2] {
+        run(&model, &prompt(number, 20), Some(&kept));
+    }
+    // The first is used again, so the second goes for the third.
+    assert_eq!(run(&model, &prompt(1, 20), Some(&kept)).1, 19);
+    run(&model, &prompt(3, 20), Some(&kept));
+    assert!(kept.lock().unwrap().bytes() <= 2 * one + one / 2);
+    assert_eq!(run(&model, &prompt(1, 20), Some(&kept)).1, 19);
+    assert_eq!(run(&model, &prompt(2, 20), Some(&kept)).1, 0);
+    let nothing = Mutex::new(PromptCache::new(0));
+    run(&model, &prompt(1, 20), Some(&nothing));
+    assert!(nothing.lock().unwrap().is_empty());
+}
+
+#[test]
+fn reading_a_prompt_can_be_interrupted_and_goes_on_later() {
+    let model = open("recurrent");
+    let kept = Mutex::new(PromptCache::new(1 << 30));
+    let given = prompt(7, 60);
+    let request = model.request(given.clone()).options(&options()).prompt_cache(&kept);
+    let mut heard = Vec::new();
+    let error = request.start_with(&mut |done, total| {
+        heard.push((done, total));
+        if done >= 32 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let Err(Error::Interrupted { done: 32, total: 60 }) = error else {
+        panic!("not interrupted");
+    };
+    assert_eq!(heard, [(0, 60), (16, 60), (32, 60)]);
+    let (found, cached) = run(&model, &given, Some(&kept));
+    assert_eq!((found, cached), (run(&model, &given, None).0, 32));
+}
+
+#[test]
+fn a_conversation_computes_only_what_is_new() {
+    for name in MODELS {
+        let model = open(name);
+        let settings = GenerateOptions { max_tokens: 10, ..options() };
+        let mut conversation = Conversation::new(&model, &settings);
+        conversation.system("short");
+        let mut reply = conversation.send("Hello there!").unwrap();
+        let first: String = reply.by_ref().map(|piece| piece.unwrap().text).collect();
+        drop(reply);
+        let mut reply = conversation.send("And then?").unwrap();
+        let second: String = reply.by_ref().map(|piece| piece.unwrap().text).collect();
+        let cached = reply.statistics().cached_tokens;
+        drop(reply);
+        assert!(cached >= 16, "{name}: {cached}");
+        let said: Vec<(&str, &str)> =
+            conversation.messages().iter().map(|m| (m.role.as_str(), m.content.as_str())).collect();
+        let expected = [
+            ("system", "short"),
+            ("user", "Hello there!"),
+            ("assistant", first.as_str()),
+            ("user", "And then?"),
+            ("assistant", second.as_str()),
+        ];
+        assert_eq!(said, expected);
+        // As if the history had been given at once.
+        let mut fresh = Conversation::new(&model, &settings);
+        fresh.set_messages(conversation.messages()[..3].to_vec());
+        let again: String =
+            fresh.send("And then?").unwrap().map(|piece| piece.unwrap().text).collect();
+        assert_eq!(again, second, "{name}");
+        conversation.reset();
+        assert_eq!(conversation.messages().len(), 1);
+        // Stopped in the midst: what was said stays.
+        let mut reply = conversation.send("Go on").unwrap();
+        let begun: String = reply.by_ref().take(4).map(|piece| piece.unwrap().text).collect();
+        drop(reply);
+        assert_eq!(conversation.messages()[2].content, begun);
+    }
+}
