@@ -3,8 +3,8 @@
 
 var<workgroup> held_k: array<f32, R * D>;
 var<workgroup> held_v: array<f32, R * DV>;
-var<workgroup> tile: array<u32, R * C>;
-var<workgroup> p_tile: array<u32, R * C>;
+var<workgroup> tile: array<u32, R * LINES>;
+var<workgroup> p_tile: array<u32, R * LINES>;
 var<workgroup> first_seen: atomic<u32>;
 var<workgroup> last_seen: atomic<u32>;
 var<workgroup> bounds: vec2<u32>;
@@ -51,7 +51,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         let kind = batch * p.heads + head;
         let q_base = p.q_offset + kind * p.queries * D;
         let dout_base = p.dout_offset + kind * p.queries * DV;
-        for (var start = seen.x; start < seen.y; start += C) {
+        for (var start = seen.x; start < seen.y; start += LINES) {
             let products = products_q(q_base, start, seen.y, r, lane, lid);
             let dp = products_dout(dout_base, start, seen.y, r, lane, lid);
             for (var t = 0u; t < PER; t++) {
@@ -67,8 +67,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
                     bits = kept(ds, gradient.seen);
                     p_bits = kept(gradient.p, gradient.seen);
                 }
-                tile[r * C + c] = bits;
-                p_tile[r * C + c] = p_bits;
+                tile[r * LINES + c] = bits;
+                p_tile[r * LINES + c] = p_bits;
             }
             workgroupBarrier();
             add_q(&sums_k, q_base, start, seen.y, r, lane, lid);

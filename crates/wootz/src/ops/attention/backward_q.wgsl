@@ -2,7 +2,7 @@
 
 var<workgroup> held_q: array<f32, R * D>;
 var<workgroup> held_dout: array<f32, R * DV>;
-var<workgroup> tile: array<u32, R * C>;
+var<workgroup> tile: array<u32, R * LINES>;
 var<workgroup> bounds: vec2<u32>;
 
 @compute @workgroup_size(256)
@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     for (var i = 0u; i < SUMS_K; i++) { sums[i] = 0.0; }
     let k_base = p.k_offset + key_head * p.keys * D;
     let v_base = p.v_offset + key_head * p.keys * DV;
-    for (var key = seen.x; key < seen.y; key += C) {
+    for (var key = seen.x; key < seen.y; key += LINES) {
         let products = products_k(k_base, key, seen.y, r, lane, lid);
         let dp = products_v(v_base, key, seen.y, r, lane, lid);
         for (var t = 0u; t < PER; t++) {
@@ -45,7 +45,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
                 let ds = gradient.ds * slope_of(products[t] * p.scale) * p.scale;
                 bits = kept(ds, gradient.seen);
             }
-            tile[r * C + c] = bits;
+            tile[r * LINES + c] = bits;
         }
         workgroupBarrier();
         add_k(&sums, k_base, key, seen.y, r, lane, lid);

@@ -1,4 +1,4 @@
-// What the kernels of attention share. Before this stand constants: D and DV, the dims of keys and of values; R, the rows that a workgroup of 256 holds; C,
+// What the kernels of attention share. Before this stand constants: D and DV, the dims of keys and of values; R, the rows that a workgroup of 256 holds; LINES,
 // the lines of a tile that it goes through.
 
 struct Params {
@@ -17,7 +17,7 @@ var<immediate> p: Params;
 const WIDTH = 256u;
 const LANES = WIDTH / R;
 // Scores that a thread computes of a tile.
-const PER = C / LANES;
+const PER = LINES / LANES;
 const LOWEST = -3.4028235e38;
 // The bits of a score that takes no part.
 const HIDDEN = 0xffffffffu;

@@ -2,12 +2,11 @@
 // through the keys tile by tile with an online softmax. A thread holds some columns of one row.
 
 var<workgroup> held_q: array<f32, R * D>;
-var<workgroup> tile: array<u32, R * C>;
+var<workgroup> tile: array<u32, R * LINES>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lid: u32/* BUILTINS */) {
-    /* BEGIN */
+        @builtin(local_invocation_index) lid: u32) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let split = group % p.splits;
@@ -45,23 +44,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     for (var i = 0u; i < SUMS_V; i++) { sums[i] = 0.0; }
     let k_base = k_start() + key_head * p.keys * D;
     let v_base = v_start() + key_head * p.keys * DV;
-    for (var key = begin; key < end; key += C) {
+    for (var key = begin; key < end; key += LINES) {
         let products = products_k(k_base, key, end, r, lane, lid);
         for (var t = 0u; t < PER; t++) {
             let c = lane + t * LANES;
             var bits = HIDDEN;
             if (key + c < end) { bits = score_bits(products[t], range, mask_at, key + c); }
-            tile[r * C + c] = bits;
+            tile[r * LINES + c] = bits;
         }
         workgroupBarrier();
         var top = most;
-        for (var c = 0u; c < C; c++) {
-            let bits = tile[r * C + c];
+        for (var c = 0u; c < LINES; c++) {
+            let bits = tile[r * LINES + c];
             if (!strange(bits)) { top = max(top, bitcast<f32>(bits)); }
         }
         workgroupBarrier();
         for (var t = 0u; t < PER; t++) {
-            let at = r * C + lane + t * LANES;
+            let at = r * LINES + lane + t * LANES;
             let bits = tile[at];
             if (bits != HIDDEN) { tile[at] = bitcast<u32>(power_of(bits, top)); }
         }
@@ -70,8 +69,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         most = top;
         total *= shrink;
         for (var i = 0u; i < SUMS_V; i++) { sums[i] *= shrink; }
-        for (var c = 0u; c < C; c++) {
-            let bits = tile[r * C + c];
+        for (var c = 0u; c < LINES; c++) {
+            let bits = tile[r * LINES + c];
             if (bits != HIDDEN) { total += bitcast<f32>(bits); }
         }
         add_v(&sums, v_base, key, end, r, lane, lid);

@@ -97,7 +97,6 @@ fn forward_with(
         return text.launch("nothing", values.div_ceil(WIDTH));
     }
     check_dims(call, sizes)?;
-    let offered = call.gpu().has_cooperative_matrix();
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.kinds = cut.kinds;
     text.params.rows = cut.rows;
@@ -106,8 +105,6 @@ fn forward_with(
     let groups = sizes.batch * cut.kinds * cut.rows.div_ceil(cut.tile.rows) * cut.splits;
     text.params.groups = groups;
     let single = cut.splits == 1;
-    let matrices = offered && cut.tile.rows == 16 && sizes.dims.is_multiple_of(8);
-    text.cooperative = single && matrices;
     text.read("q", 0).keys_and_values().scores().lengths();
     if single {
         text.sinks().write("out", 0).lse(lse).add(ENDED);
@@ -119,7 +116,7 @@ fn forward_with(
         true => include_str!("finish_whole.wgsl"),
         false => include_str!("finish_part.wgsl"),
     });
-    text.main(include_str!("forward.wgsl")).reports_length();
+    text.add(include_str!("forward.wgsl")).reports_length();
     text.launch(if single { "tiled" } else { "decode" }, groups)?;
     if single {
         return Ok(());

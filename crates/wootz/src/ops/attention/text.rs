@@ -11,7 +11,6 @@ use crate::quant::Scheme;
 
 const COMMON: &str = include_str!("common.wgsl");
 const LENGTHS_FIT: &str = include_str!("lengths_fit.wgsl");
-const COOPERATIVE: &str = include_str!("cooperative.wgsl");
 /// Threads of a workgroup.
 pub(super) const WIDTH: usize = 256;
 
@@ -82,8 +81,6 @@ pub(super) struct Text<'c, 'a> {
     inputs: Inputs,
     /// Whether lines are whole words of a packed type, which are read at once.
     whole: bool,
-    /// Whether tiles of the forward are multiplied as cooperative matrices.
-    pub(super) cooperative: bool,
     pub(super) params: Params,
     /// What the kernel reports.
     site: Option<u32>,
@@ -120,7 +117,6 @@ impl<'c, 'a> Text<'c, 'a> {
             tile,
             inputs,
             whole,
-            cooperative: false,
             params: Params::default(),
             site: None,
             bindings: Vec::new(),
@@ -132,7 +128,7 @@ impl<'c, 'a> Text<'c, 'a> {
         let _ = write!(
             text.head,
             "const D = {dims}u;\nconst DV = {value_dims}u;\nconst R = {rows}u;\n\
-             const C = {lines}u;\nconst SUMS_K = {}u;\nconst SUMS_V = {}u;\n\
+             const LINES = {lines}u;\nconst SUMS_K = {}u;\nconst SUMS_V = {}u;\n\
              const SINKS = {};\n\
              var<workgroup> piece: array<f32, {}>;\n",
             tile.sums(dims).0,
@@ -349,28 +345,6 @@ impl<'c, 'a> Text<'c, 'a> {
     /// `products_NAME(base, first, end, r, lane, lid)`: of a held row with lines of the array.
     pub(super) fn products(&mut self, name: &str, held: &str, width: usize) -> &mut Self {
         let lines = self.tile.lines;
-        if self.cooperative {
-            let body = copy(self.load(name), "piece", lines, 32, 36, width);
-            return self.add(COOPERATIVE).add(&format!(
-                "fn products_{name}(base: u32, first: u32, end: u32, r: u32, lane: u32, lid: u32) \
-                 -> array<f32, PER> {{\n\
-                 make_zeros(lid);\n\
-                 var sum = coopLoadT<Sum>(&zeros[0], 8u);\n\
-                 let at = part();\n\
-                 for (var start = 0u; start < {width}u; start += 32u) {{\n{body}\
-                 workgroupBarrier();\n\
-                 for (var e = 0u; e < min(32u, {width}u - start); e += 8u) {{\n\
-                 let left = coopLoadT<Left>(&held_{held}[at.x * {width}u + start + e], {width}u);\n\
-                 let right = coopLoad<Right>(&piece[at.y * PITCH + e], PITCH);\n\
-                 sum = coopMultiplyAdd(left, right, sum);\n}}\n\
-                 workgroupBarrier();\n}}\n\
-                 coopStoreT(sum, &results[at.x * PITCH + at.y], PITCH);\n\
-                 workgroupBarrier();\n\
-                 var sums: array<f32, PER>;\n\
-                 for (var t = 0u; t < PER; t++) {{ sums[t] = results[r * PITCH + lane + t * LANES]; }}\n\
-                 return sums;\n}}\n"
-            ));
-        }
         let step = (PIECE / lines).min(width);
         // A column more keeps threads on different banks.
         let pitch = step + 1;
@@ -395,46 +369,6 @@ impl<'c, 'a> Text<'c, 'a> {
     /// of a tile.
     pub(super) fn sums(&mut self, name: &str, tile: &str, width: usize) -> &mut Self {
         let (sums, columns) = self.tile.sums(width);
-        if self.cooperative {
-            let body = copy(self.load(name), "piece", self.tile.lines, 32, 36, width);
-            let odd = match self.load(name).0 {
-                1 => "(bitcast<u32>(value) & 0x7f800000u) == 0x7f800000u".to_string(),
-                span => {
-                    let all = format!("vec{span}<u32>(0x7f800000u)");
-                    format!("any((bitcast<vec{span}<u32>>(value) & {all}) == {all})")
-                }
-            };
-            let note = format!("if ({odd}) {{ atomicStore(&odd, 1u); }}\nlet at =");
-            let body = body.replace("let at =", &note);
-            return self.add(&format!(
-                "fn add_{name}(sums: ptr<function, array<f32, {sums}>>, base: u32, first: u32, \
-                 end: u32, r: u32, lane: u32, lid: u32) {{\n\
-                 keep_powers(lid);\n\
-                 make_zeros(lid);\n\
-                 let none = coopLoadT<Sum>(&zeros[0], 8u);\n\
-                 let own = part();\n\
-                 for (var start = 0u; start < {width}u; start += 32u) {{\n{body}\
-                 workgroupBarrier();\n\
-                 var sum = none;\n\
-                 for (var i = 0u; i < C; i += 8u) {{\n\
-                 let left = coopLoadT<Left>(&powers[own.x * PITCH + i], PITCH);\n\
-                 let right = coopLoadT<Right>(&piece[i * PITCH + own.y], PITCH);\n\
-                 sum = coopMultiplyAdd(left, right, sum);\n}}\n\
-                 coopStoreT(sum, &results[own.x * PITCH + own.y], PITCH);\n\
-                 workgroupBarrier();\n\
-                 let finite = atomicLoad(&odd) == 0u;\n\
-                 for (var t = 0u; start + t * LANES < {width}u && t * LANES < 32u; t++) {{\n\
-                 let column = lane + t * LANES;\n\
-                 var more = 0.0;\n\
-                 if (finite) {{\nmore = results[r * PITCH + column];\n}} else {{\n\
-                 for (var i = 0u; i < C; i++) {{\n\
-                 let bits = {tile}[r * C + i];\n\
-                 if (bits != HIDDEN) {{ more += bitcast<f32>(bits) * piece[i * PITCH + column]; }}\n\
-                 }}\n}}\n\
-                 (*sums)[start / LANES + t] += more;\n}}\n\
-                 workgroupBarrier();\n}}\n}}\n"
-            ));
-        }
         let lines = PIECE / 64;
         let each = columns / self.tile.lanes();
         let body = copy(self.load(name), "piece", lines, columns, columns, width);
@@ -443,29 +377,17 @@ impl<'c, 'a> Text<'c, 'a> {
         self.add(&format!(
             "fn add_{name}(sums: ptr<function, array<f32, {sums}>>, base: u32, first: u32, \
              end: u32, r: u32, lane: u32, lid: u32) {{\n\
-             for (var line = 0u; line < C; line += {lines}u) {{\n\
+             for (var line = 0u; line < LINES; line += {lines}u) {{\n\
              for (var start = 0u; start < {width}u; start += {columns}u) {{\n{body}\
              workgroupBarrier();\n\
              for (var i = 0u; i < {lines}u; i++) {{\n\
-             let bits = {tile}[r * C + line + i];\n\
+             let bits = {tile}[r * LINES + line + i];\n\
              if (bits != HIDDEN) {{\n\
              for (var t = 0u; t < {each}u; t++) {{\n\
              (*sums)[start / LANES + t] += \
              bitcast<f32>(bits) * piece[i * {columns}u + lane + t * LANES];\n}}\n}}\n}}\n\
              workgroupBarrier();\n}}\n}}\n}}\n"
         ))
-    }
-
-    /// A kernel's main function, which knows its subgroup where matrices need it.
-    pub(super) fn main(&mut self, text: &str) -> &mut Self {
-        let [builtins, begin] = match self.cooperative {
-            true => [
-                ",\n@builtin(subgroup_id) subgroup: u32",
-                "subgroup_number = subgroup;\nif (lid == 0u) { atomicStore(&odd, 0u); }",
-            ],
-            false => [""; 2],
-        };
-        self.add(&text.replace("/* BUILTINS */", builtins).replace("/* BEGIN */", begin))
     }
 
     pub(super) fn launch(&mut self, variant: &str, groups: usize) -> Result<()> {
@@ -515,13 +437,9 @@ impl<'c, 'a> Text<'c, 'a> {
         };
         let spec = &self.spec;
         let (head, body, tile) = (&self.head, &self.body, self.tile);
-        let (extension, way) = match self.cooperative {
-            true => ("enable wgpu_cooperative_matrix;\n", " cooperative"),
-            false => ("", ""),
-        };
         let kernel = Kernel {
             variant: format!(
-                "{variant}{way}/{dtype}{}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}{coded}",
+                "{variant}/{dtype}{}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}{coded}",
                 if self.whole { " pairs" } else { "" },
                 tile.rows,
                 spec.mask,
@@ -529,7 +447,7 @@ impl<'c, 'a> Text<'c, 'a> {
                 spec.lengths,
                 self.bindings.len()
             ),
-            source: &|| [extension, packed::PACKING, MATH, head, COMMON, body].concat(),
+            source: &|| [packed::PACKING, MATH, head, COMMON, body].concat(),
             bindings: &self.bindings,
             params: &params,
             groups: grid(groups),

@@ -161,6 +161,11 @@ impl Op for GatherQmm {
         (1..=self.scheme.arrays()).contains(&input)
     }
 
+    #[cfg(feature = "gpu")]
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        if gpu { super::gpu::gather_scratch(self.scheme, self.transpose, inputs) } else { 0 }
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         cpu::gather(call, self.scheme, self.transpose, self.activations)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::array::DType;
+use crate::array::{DType, Meta};
 use crate::error::{Error, Result};
 use crate::gpu::{Bind, GpuBuffer, GpuCall, Kernel, grid, packed};
 use crate::ops::indexing::along_axis::check_on_gpu;
@@ -139,7 +139,7 @@ pub(super) fn gather(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) ->
     ];
     let Some(sizes) = Product::new(call)? else { return Ok(()) };
     let binding = first + 1 + !scheme.table().is_empty() as usize;
-    if transpose && sizes.m <= FEW && count <= FEW_PRODUCTS {
+    if one_by_one(transpose, sizes.m, count) {
         let text = [
             packed::reader("lhs", binding, lhs.dtype),
             packed::reader("rhs", binding + 1, lhs.dtype),
@@ -159,7 +159,7 @@ pub(super) fn gather(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) ->
         };
         return gemv(call, scheme, sizes, &indices);
     }
-    let sorted = sorted(call, first, lefts, experts)?;
+    sort(call, first, lefts, experts)?;
     let groups = include_str!("../matmul/gather/groups.wgsl");
     let indices = Indices {
         // What decodes weights has a `product` of its own.
@@ -167,7 +167,7 @@ pub(super) fn gather(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) ->
             .replace("fn product(", "fn number("),
         key: "sorted".into(),
         params,
-        bindings: vec![Bind::Read(&sorted)],
+        bindings: vec![Bind::ReadScratch],
         status: false,
     };
     // As many rows as one would find with a matrix.
@@ -179,16 +179,30 @@ pub(super) fn gather(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) ->
     tiles(call, scheme, transpose, sizes, &indices, (way, groups, text))
 }
 
-/// Which products belong together, in the order of their matrices: see `groups.wgsl`.
-fn sorted(
-    call: &mut GpuCall<'_>,
-    first: usize,
-    lefts: usize,
-    experts: usize,
-) -> Result<Arc<GpuBuffer>> {
+fn one_by_one(transpose: bool, m: usize, products: usize) -> bool {
+    transpose && m <= FEW && products <= FEW_PRODUCTS
+}
+
+/// Bytes that say which products belong together, where that is asked.
+pub(super) fn gather_scratch(scheme: Scheme, transpose: bool, inputs: &[&Meta]) -> usize {
+    let first = 1 + scheme.arrays();
+    let (Some(&[_, m, _]), Some(&[experts, ..]), Some(indices)) =
+        (inputs.first().map(|x| x.shape()), inputs.get(1).map(|w| w.shape()), inputs.get(first))
+    else {
+        return 0;
+    };
+    match indices.size() {
+        0 => 0,
+        count if one_by_one(transpose, m, count) => 0,
+        count => 4 * (experts + 1 + 3 * count),
+    }
+}
+
+/// Writes to the scratch memory which products belong together, in the order of their matrices: see
+/// `groups.wgsl`.
+fn sort(call: &mut GpuCall<'_>, first: usize, lefts: usize, experts: usize) -> Result<()> {
     let (lhs, rhs) = (call.meta(first), call.meta(first + 1));
     let (count, dtype) = (lhs.size(), lhs.dtype);
-    let groups = call.temporary(4 * (experts + 1 + 3 * count))?;
     call.launch_with_status(&Kernel {
         variant: format!("group {dtype}"),
         source: &|| {
@@ -202,7 +216,7 @@ fn sorted(
             ]
             .concat()
         },
-        bindings: &[Bind::Input(first), Bind::Input(first + 1), Bind::Write(&groups)],
+        bindings: &[Bind::Input(first), Bind::Input(first + 1), Bind::Scratch],
         params: &[
             word(count)?,
             word(experts)?,
@@ -211,17 +225,16 @@ fn sorted(
             word(rhs.layout.offset)?,
         ],
         groups: grid((experts + 1).div_ceil(256)),
-    })?;
-    Ok(groups)
+    })
 }
 
 /// Which matrices a product takes.
-struct Indices<'a> {
+struct Indices {
     /// Functions that tell them, and what they read, which is bound last.
     text: String,
     key: String,
     params: Vec<u32>,
-    bindings: Vec<Bind<'a>>,
+    bindings: Vec<Bind<'static>>,
     /// Whether the status words are bound as well.
     status: bool,
 }
@@ -273,12 +286,7 @@ impl Tiles {
 }
 
 /// Rows of weights times few rows of `x`.
-fn gemv(
-    call: &mut GpuCall<'_>,
-    scheme: Scheme,
-    sizes: Product,
-    indices: &Indices<'_>,
-) -> Result<()> {
+fn gemv(call: &mut GpuCall<'_>, scheme: Scheme, sizes: Product, indices: &Indices) -> Result<()> {
     // Rows of `x` and of weights whose sums a thread has, and threads that have something to do.
     let x = sizes.m.next_power_of_two();
     let rows = if x > 4 { 2 } else { 4 };
@@ -316,7 +324,7 @@ fn tiles(
     scheme: Scheme,
     transpose: bool,
     sizes: Product,
-    indices: &Indices<'_>,
+    indices: &Indices,
     (way, groups, places): (Tiles, usize, &str),
 ) -> Result<()> {
     let (variant, head, text) = match way {
@@ -345,7 +353,7 @@ fn launch(
     scheme: Scheme,
     transpose: bool,
     sizes: Product,
-    indices: &Indices<'_>,
+    indices: &Indices,
     text: Text<'_>,
 ) -> Result<()> {
     let Product { m, n, k, .. } = sizes;
