@@ -49,6 +49,7 @@ impl Norm {
         if self.summed { 1 } else { columns }
     }
 
+    #[cfg(feature = "gpu")]
     fn added(self) -> Option<usize> {
         self.added.then_some(1)
     }

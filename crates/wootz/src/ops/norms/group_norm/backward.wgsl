@@ -11,10 +11,18 @@ fn main(
     let count = p.positions * size;
     let found = moments(number, count, lid);
     var terms = vec2(0.0, 0.0);
-    for (var i = lid; i < count; i += WIDTH) {
-        let at = place(number, i);
-        let term = dy(p.dy + at) * weight(p.weight + at % p.features);
-        terms += vec2(term, term * (x(p.x + at) - found.x) * found.y);
+    for (var i = lid; i < size; i += WIDTH) {
+        var sums = vec2(0.0, 0.0);
+        for (var position = 0u; position < p.positions; position++) {
+            let at = place(number, position * size + i);
+            let slope = dy(p.dy + at);
+            sums += vec2(slope, slope * ((x(p.x + at) - found.x) * found.y));
+        }
+        let column = feature(number % p.groups, size, i);
+        let first = number / p.groups * 2u * p.features;
+        partials_set(first + column, sums.x);
+        partials_set(first + p.features + column, sums.y);
+        terms += sums * weight(p.weight + column);
     }
     let level = group_sum(terms, lid) / f32(count);
     for (var i = lid; i < count; i += WIDTH) {
@@ -22,17 +30,5 @@ fn main(
         let normal = (x(p.x + at) - found.x) * found.y;
         let term = dy(p.dy + at) * weight(p.weight + at % p.features);
         out_set(at, (term - level.x - normal * level.y) * found.y);
-    }
-    for (var i = lid; i < size; i += WIDTH) {
-        var sums = vec2(0.0, 0.0);
-        for (var position = 0u; position < p.positions; position++) {
-            let at = place(number, position * size + i);
-            let slope = dy(p.dy + at);
-            sums += vec2(slope, slope * (x(p.x + at) - found.x) * found.y);
-        }
-        let column = feature(number % p.groups, size, i);
-        let first = number / p.groups * 2u * p.features;
-        partials_set(first + column, sums.x);
-        partials_set(first + p.features + column, sums.y);
     }
 }

@@ -51,11 +51,14 @@ fn main(
                 if (CORRECTS) { of_wrong += memory[p.dv + values_at + t * p.values + at] * x; }
             }
             if (j < t) {
+                var of_query = 0.0;
+                var of_keys = 0.0;
                 for (var key = 0u; key < KEYS; key++) {
-                    var term = of_result * q(row + t * KEYS + key);
-                    if (CORRECTS) { term -= of_wrong * k(row + t * KEYS + key); }
-                    slope += term * k(row + j * KEYS + key);
+                    of_query += q(row + t * KEYS + key) * k(row + j * KEYS + key);
+                    of_keys += k(row + t * KEYS + key) * k(row + j * KEYS + key);
                 }
+                slope = of_result * of_query;
+                if (CORRECTS) { slope -= of_wrong * of_keys; }
             } else {
                 of_wrong = 0.0;
             }
@@ -105,10 +108,14 @@ fn main(
             }
             let query = q(row + t * KEYS + key);
             let factor = k(row + t * KEYS + key);
-            from_state += query * of_result - factor * of_wrong;
+            from_state += query * of_result;
             to_state += factor * of_learnt;
             var dquery = from_start * of_result;
-            var dkey = to_end * of_learnt - from_start * of_wrong;
+            var dkey = to_end * of_learnt;
+            if (CORRECTS) {
+                from_state -= factor * of_wrong;
+                dkey -= from_start * of_wrong;
+            }
             for (var j = 0u; j <= t; j++) { dquery += f[t * STEPS + j] * k(row + j * KEYS + key); }
             for (var j = t; j < count; j++) { dkey += f[j * STEPS + t] * q(row + j * KEYS + key); }
             if (CORRECTS) {

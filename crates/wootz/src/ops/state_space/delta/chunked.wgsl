@@ -85,7 +85,9 @@ fn main(
         if (thread < COLS) {
             for (var t = 0u; t < count; t++) {
                 var wrong = u[t * COLS + thread];
-                for (var j = 0u; j < t; j++) { wrong += m[t * STEPS + j] * u[j * COLS + thread]; }
+                if (CORRECTS) {
+                    for (var j = 0u; j < t; j++) { wrong += m[t * STEPS + j] * u[j * COLS + thread]; }
+                }
                 let learnt = wrong * beta(step + t);
                 u[t * COLS + thread] = learnt;
                 if (KEEPS && inside) {

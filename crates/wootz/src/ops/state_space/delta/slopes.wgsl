@@ -64,9 +64,8 @@ fn main(
         for (var t = line; t < count; t += LINES) {
             var sum = 0.0;
             for (var key = 0u; key < KEYS; key++) {
-                sum += k(row + t * KEYS + key) * s[key * COLS + col];
+                sum += to_end[t] * k(row + t * KEYS + key) * s[key * COLS + col];
             }
-            sum *= to_end[t];
             if (inside) {
                 for (var i = t; i < count; i++) {
                     sum += m[i * STEPS + t] * memory[p.dy + (step + i) * p.values + first + col];
@@ -92,8 +91,10 @@ fn main(
             for (var i = 0u; i < count; i++) {
                 let t = count - 1u - i;
                 var sum = u[t * COLS + thread];
-                for (var j = t + 1u; j < count; j++) {
-                    sum += m[j * STEPS + t] * u[j * COLS + thread];
+                if (CORRECTS) {
+                    for (var j = t + 1u; j < count; j++) {
+                        sum += m[j * STEPS + t] * u[j * COLS + thread];
+                    }
                 }
                 let dwrong = sum * beta(step + t);
                 u[t * COLS + thread] = dwrong;
@@ -110,9 +111,11 @@ fn main(
             var sum = s[i] * from_start[count - 1u];
             if (at < p.values) {
                 for (var t = 0u; t < count; t++) {
-                    var term = q(row + t * KEYS + key) * memory[p.dy + (step + t) * p.values + at];
-                    if (CORRECTS) { term -= k(row + t * KEYS + key) * u[t * COLS + i % COLS]; }
-                    sum += from_start[t] * term;
+                    let result = memory[p.dy + (step + t) * p.values + at];
+                    sum += from_start[t] * q(row + t * KEYS + key) * result;
+                    if (CORRECTS) {
+                        sum -= from_start[t] * k(row + t * KEYS + key) * u[t * COLS + i % COLS];
+                    }
                 }
             }
             s[i] = sum;

@@ -5,6 +5,8 @@
 //! gate's gradient sums over all pairs of a step before it and one that is not, by the other gates
 //! between them: small sums that need no division.
 
+use std::ops::Range;
+
 use super::super::{Gradients, Head, part};
 use super::*;
 use crate::cpu::simd::rows::dot;
@@ -170,30 +172,34 @@ impl<W: Wide> Back<'_, W> {
         };
         of_end.write(du, pitch, false);
         // Sums over steps from `first` on, of rows of `from` by columns of a matrix.
-        let upper =
-            |matrix: &[W], rows: std::ops::Range<usize>, first: usize, from: &[W], to: &mut [W]| {
-                let product = Block {
-                    m: rows.len(),
-                    n: rule.values(),
-                    k: count - first,
-                    a: &matrix[first * STEPS + rows.start..],
-                    a_rows: 1,
-                    a_columns: STEPS,
-                    b: &from[first * pitch..],
-                    b_rows: pitch,
-                };
-                product.write(&mut to[rows.start * pitch..], pitch, true);
+        let upper = |matrix: &[W], rows: Range<usize>, first: usize, from: &[W], to: &mut [W]| {
+            let product = Block {
+                m: rows.len(),
+                n: rule.values(),
+                k: count - first,
+                a: &matrix[first * STEPS + rows.start..],
+                a_rows: 1,
+                a_columns: STEPS,
+                b: &from[first * pitch..],
+                b_rows: pitch,
             };
-        upper(&chunk.seen, 0..count, 0, self.dy, du);
+            product.write(&mut to[rows.start * pitch..], pitch, true);
+        };
         let beta = chunk.rows(rule.head.beta, 1);
         for first in (0..count).step_by(CUT).rev() {
             let end = count.min(first + CUT);
+            if end < count {
+                upper(&chunk.seen, first..end, end, self.dy, du);
+            }
             if rule.head.corrects && end < count {
                 upper(&chunk.known, first..end, end, dw, du);
             }
             dispatch(|| {
                 for t in (first..end).rev() {
                     let du = &mut du[t * pitch..][..pitch];
+                    for s in t..end {
+                        add_scaled(du, chunk.seen[s * STEPS + t], &self.dy[s * pitch..][..pitch]);
+                    }
                     if rule.head.corrects {
                         for s in t + 1..end {
                             add_scaled(du, chunk.known[s * STEPS + t], &dw[s * pitch..][..pitch]);
@@ -318,32 +324,18 @@ impl<W: Wide> Back<'_, W> {
                 }
             }
         });
-        let add = |matrix: &[W], turned: bool, rows: &[W], to: &mut [W]| {
-            let (a_rows, a_columns) = if turned { (1, STEPS) } else { (STEPS, 1) };
-            let product = Block {
-                m: count,
-                n: keys,
-                k: count,
-                a: matrix,
-                a_rows,
-                a_columns,
-                b: rows,
-                b_rows: pitch,
-            };
-            product.write(to, pitch, true);
-        };
-        add(f, false, k, dy_state);
-        add(f, true, q, u_slope);
         if rule.head.corrects {
-            // Both sides of products of keys with keys at once.
-            for t in 0..count {
-                for j in 0..t {
-                    let value = W::ZERO - e[t * STEPS + j];
-                    e[t * STEPS + j] = value;
-                    e[j * STEPS + t] = value;
-                }
+            e.iter_mut().for_each(|e| *e = W::ZERO - *e);
+        }
+        // Only what is before a step, or behind it: zeros elsewhere would meet infinities.
+        for first in (0..count).step_by(CUT) {
+            let rows = first..count.min(first + CUT);
+            self.before(f, k, &rows, true, dy_state);
+            self.behind(f, q, &rows, true, u_slope);
+            if rule.head.corrects {
+                self.before(e, k, &rows, false, u_slope);
+                self.behind(e, k, &rows, false, u_slope);
             }
-            add(e, false, k, u_slope);
         }
         for (to, from) in [(dq, &*dy_state), (dk, &*u_slope)] {
             for (to, from) in to.chunks_exact_mut(keys).zip(from.chunks_exact(pitch)) {
@@ -352,6 +344,56 @@ impl<W: Wide> Back<'_, W> {
                 }
             }
         }
+    }
+
+    /// Adds to some rows what a matrix has of the steps before them, and of themselves if `own`.
+    fn before(&self, matrix: &[W], from: &[W], rows: &Range<usize>, own: bool, to: &mut [W]) {
+        let pitch = self.rule.key_pitch;
+        let product = Block {
+            m: rows.len(),
+            n: self.rule.keys(),
+            k: rows.start,
+            a: &matrix[rows.start * STEPS..],
+            a_rows: STEPS,
+            a_columns: 1,
+            b: from,
+            b_rows: pitch,
+        };
+        product.write(&mut to[rows.start * pitch..], pitch, true);
+        dispatch(|| {
+            for t in rows.clone() {
+                for j in rows.start..t + own as usize {
+                    let row = &from[j * pitch..][..pitch];
+                    add_scaled(&mut to[t * pitch..][..pitch], matrix[t * STEPS + j], row);
+                }
+            }
+        });
+    }
+
+    /// As [`Back::before`], of the transposed matrix and the steps behind them.
+    fn behind(&self, matrix: &[W], from: &[W], rows: &Range<usize>, own: bool, to: &mut [W]) {
+        let (pitch, count) = (self.rule.key_pitch, self.chunk.count);
+        if rows.end < count {
+            let product = Block {
+                m: rows.len(),
+                n: self.rule.keys(),
+                k: count - rows.end,
+                a: &matrix[rows.end * STEPS + rows.start..],
+                a_rows: 1,
+                a_columns: STEPS,
+                b: &from[rows.end * pitch..],
+                b_rows: pitch,
+            };
+            product.write(&mut to[rows.start * pitch..], pitch, true);
+        }
+        dispatch(|| {
+            for j in rows.clone() {
+                for t in j + !own as usize..rows.end {
+                    let row = &from[t * pitch..][..pitch];
+                    add_scaled(&mut to[j * pitch..][..pitch], matrix[t * STEPS + j], row);
+                }
+            }
+        });
     }
 
     /// This chunk's rows by what is left of the first state.
