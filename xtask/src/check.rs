@@ -35,8 +35,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         (
             "package",
             Box::new(|| {
-                let both = ["package", "-p", "wootz-macros", "-p", "wootz"];
-                show(cargo(&both).args(["--allow-dirty", "--no-verify"]))
+                let all = ["package", "-p", "wootz-macros", "-p", "wootz", "-p", "wootz-lm"];
+                show(cargo(&all).args(["-p", "wootz-cli", "--allow-dirty", "--no-verify"]))
             }),
         ),
     ];

@@ -33,7 +33,7 @@ struct Recording {
 /// Renders chat templates; for `cargo xtask tokenizers`, too.
 pub(crate) const TEMPLATES: (&str, &[&str]) = ("goldens-jinja2-3.1.6", &["jinja2==3.1.6"]);
 
-const RECORDINGS: [Recording; 7] = [
+const RECORDINGS: [Recording; 8] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -87,6 +87,29 @@ const RECORDINGS: [Recording; 7] = [
         environment: ("goldens-gguf-0.19.0", &[MLX, NUMPY, "gguf==0.19.0"]),
         folder: "quantized",
         files: &["blocks.safetensors", "words.safetensors"],
+    },
+    Recording {
+        script: "tiny_models_record.py",
+        environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
+        folder: "tiny-models",
+        files: &[
+            "caches.safetensors",
+            "gemma3-4bit-f32/config.json",
+            "gemma3-4bit-f32/expected.safetensors",
+            "gemma3-4bit-f32/model.safetensors",
+            "llama-4bit/config.json",
+            "llama-4bit/expected.safetensors",
+            "llama-4bit/model.safetensors",
+            "llama-4bit-f32/config.json",
+            "llama-4bit-f32/expected.safetensors",
+            "llama-4bit-f32/model.safetensors",
+            "qwen3-4bit-f32/config.json",
+            "qwen3-4bit-f32/expected.safetensors",
+            "qwen3-4bit-f32/model.safetensors",
+            "qwen3_next-4bit-f32/config.json",
+            "qwen3_next-4bit-f32/expected.safetensors",
+            "qwen3_next-4bit-f32/model.safetensors",
+        ],
     },
     Recording {
         script: "tokenizers_record.py",

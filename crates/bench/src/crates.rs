@@ -12,6 +12,13 @@ pub const VERSIONS: &str = "candle 0.11.1, faer 0.24.4, gemm 0.19.0";
 
 /// How a peer runs a row; nothing if it does not offer it.
 pub fn subject(peer: Peer, row: &Row) -> Result<Option<Subject>> {
+    if row.name.starts_with("qm") {
+        return match peer {
+            Peer::Candle => crate::quantized::candle(row).map(Some),
+            Peer::Fast => crate::quantized::wootz(row, wootz::quant::Activations::Fast).map(Some),
+            _ => Ok(None),
+        };
+    }
     let &[m, k, n] = row.sizes else { return Ok(None) };
     match (peer, row.dtype) {
         (Peer::Candle, dtype) => candle(m, k, n, dtype).map(Some),

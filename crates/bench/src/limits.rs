@@ -1,7 +1,7 @@
-//! The machine's limits on two threads: a copy with ordinary stores, and f32 fused multiply-adds.
+//! The machine's limits on two threads: a copy with ordinary stores, reading, and f32 fused multiply-adds.
 
 use std::fmt;
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::time::Instant;
 
 use crate::THREADS;
@@ -11,11 +11,15 @@ use crate::THREADS;
 pub struct Limits {
     /// GB/s, read and written bytes together, of a copy of 64 MiB with ordinary stores.
     pub copy: f64,
+    /// GB/s of reading 256 MiB, where that was asked for.
+    pub read: f64,
     /// GFLOP/s of f32 fused multiply-adds.
     pub fma: f64,
 }
 
 const COPIED: usize = 4096 * 4096;
+/// Words that are read.
+const READ: usize = 32 << 20;
 const FMA_STEPS: usize = 1_000_000;
 
 impl Limits {
@@ -41,13 +45,32 @@ impl Limits {
         );
         Limits {
             copy: 2.0 * (COPIED * 4) as f64 / copy / 1e9,
+            read: 0.0,
             fma: (THREADS * FMA_STEPS * FLOPS_PER_STEP) as f64 / fma / 1e9,
         }
     }
 
+    /// Measures reading only.
+    pub fn of_reading(reps: usize) -> Limits {
+        static MEMORY: OnceLock<Vec<u64>> = OnceLock::new();
+        let memory = MEMORY.get_or_init(|| (0..READ as u64).collect());
+        let parts = memory.chunks(READ / THREADS);
+        let jobs = parts.map(|part| {
+            move || {
+                std::hint::black_box(sum(part));
+            }
+        });
+        let seconds = together(jobs.collect(), reps);
+        Limits { read: (READ * 8) as f64 / seconds / 1e9, ..Limits::default() }
+    }
+
     /// The higher of two measurements.
     pub fn best(&self, other: &Limits) -> Limits {
-        Limits { copy: self.copy.max(other.copy), fma: self.fma.max(other.fma) }
+        Limits {
+            copy: self.copy.max(other.copy),
+            read: self.read.max(other.read),
+            fma: self.fma.max(other.fma),
+        }
     }
 }
 
@@ -90,6 +113,37 @@ fn together<J: FnMut() + Send>(jobs: Vec<J>, reps: usize) -> f64 {
             spans.iter().map(|s| s[i].1).fold(0.0, f64::max) - starts
         })
         .fold(f64::INFINITY, f64::min)
+}
+
+/// Reads as fast as the processor can: several sums of vectors, and lines asked for ahead.
+#[cfg(target_arch = "x86_64")]
+fn sum(words: &[u64]) -> u64 {
+    #[target_feature(enable = "avx2")]
+    fn sum_avx2(words: &[u64]) -> u64 {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let mut sums = [[0u64; 4]; 8];
+        for words in words.chunks_exact(32) {
+            let ahead = words.as_ptr().wrapping_add(256);
+            for line in 0..4 {
+                _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(8 * line).cast());
+            }
+            for (sums, words) in sums.iter_mut().zip(words.chunks_exact(4)) {
+                sums.iter_mut().zip(words).for_each(|(sum, word)| *sum = sum.wrapping_add(*word));
+            }
+        }
+        sums.as_flattened().iter().fold(0, |a, b| a.wrapping_add(*b))
+    }
+    match std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: AVX2 is present.
+        true => unsafe { sum_avx2(words) },
+        false => words.iter().fold(0, |a, b| a.wrapping_add(*b)),
+    }
+}
+
+/// Elsewhere the compiler's loop stands in.
+#[cfg(not(target_arch = "x86_64"))]
+fn sum(words: &[u64]) -> u64 {
+    words.iter().fold(0, |a, b| a.wrapping_add(*b))
 }
 
 /// Copies with plain 32-byte stores: the library's memcpy would bypass the cache at this size.

@@ -2,9 +2,10 @@
 
 mod crates;
 mod limits;
+mod python;
+mod quantized;
 mod rows;
 mod table;
-mod torch;
 mod training;
 mod wootz_side;
 
@@ -15,26 +16,40 @@ use anyhow::{Result, bail};
 use clap::Parser;
 
 use crate::limits::Limits;
-use crate::rows::{Peer, Row};
+use crate::python::Python;
+use crate::rows::{Peer, Row, Work};
 use crate::table::{Bytes, Line};
-use crate::torch::Torch;
 
 /// Threads of every subject: what the peers' published figures use.
 pub const THREADS: usize = 2;
 /// Rounds of a measurement; each subject runs `REPS` times per round and the best time counts.
-const ROUNDS: usize = 12;
+pub const ROUNDS: usize = 12;
 const REPS: usize = 3;
 /// Peers' threads spin after their work; let them park before the next subject runs.
 const PAUSE: Duration = Duration::from_millis(60);
 
 #[derive(Parser)]
 struct Arguments {
+    /// The rows to measure: `quant`, or without a word those of floats
+    set: Option<String>,
     /// The Python that has PyTorch
-    #[arg(long, requires = "script")]
+    #[arg(long, requires = "torch_script")]
     torch: Option<PathBuf>,
     /// The program that answers for PyTorch
     #[arg(long)]
-    script: Option<PathBuf>,
+    torch_script: Option<PathBuf>,
+    /// The Python that has llama-cpp-python
+    #[arg(long, requires = "quant_script")]
+    llama: Option<PathBuf>,
+    /// A folder of ggml's shared libraries, if not those of llama-cpp-python
+    #[arg(long, requires = "llama")]
+    ggml: Option<PathBuf>,
+    /// The Python that has MLX
+    #[arg(long, requires = "quant_script")]
+    mlx: Option<PathBuf>,
+    /// The program that answers for llama.cpp and MLX
+    #[arg(long)]
+    quant_script: Option<PathBuf>,
     /// Fail on a missing peer or a missed goal
     #[arg(long)]
     check: bool,
@@ -46,23 +61,26 @@ struct Arguments {
 /// Something that can be run and timed: returns the best seconds of some repetitions.
 pub type Subject = Box<dyn FnMut(usize) -> Result<f64>>;
 
+/// Peers in processes of their own.
+type Pythons = Vec<(Peer, Python)>;
+
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
-    let mut torch = match (&arguments.torch, &arguments.script) {
-        (Some(python), Some(script)) => Some(Torch::start(python, script)?),
-        _ => None,
+    let rows = match arguments.set.as_deref() {
+        None => rows::all(),
+        Some("quant") => rows::quantized(),
+        Some(other) => bail!("there is no set {other}: known is quant"),
     };
+    let mut pythons = start(&arguments)?;
     println!("{}", Limits::measure(ROUNDS));
-    println!(
-        "peers: {}; {}",
-        torch.as_ref().map_or("PyTorch: NO PEER", Torch::version),
-        crates::VERSIONS
-    );
+    let mut versions: Vec<&str> = pythons.iter().map(|(_, python)| python.version()).collect();
+    versions.push(crates::VERSIONS);
+    println!("peers: {}", versions.join("; "));
     println!("{}", table::HEAD);
     let filter = arguments.filter.as_deref().unwrap_or("");
     let mut misses = Vec::new();
-    for row in rows::all().iter().filter(|r| r.name.contains(filter)) {
-        let line = measure(row, torch.as_mut())?;
+    for row in rows.iter().filter(|row| row.title().contains(filter)) {
+        let line = measure(row, &mut pythons)?;
         println!("{line}");
         misses.extend(line.misses(row));
     }
@@ -75,31 +93,53 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Starts the peers that are there.
+fn start(arguments: &Arguments) -> Result<Pythons> {
+    let folder = arguments.ggml.as_ref().map(|folder| folder.display().to_string());
+    let llama = [Some("llama".to_string()), folder].into_iter().flatten().collect();
+    let script = &arguments.quant_script;
+    let wanted = [
+        (Peer::Torch, "PyTorch", &arguments.torch, &arguments.torch_script, vec![]),
+        (Peer::Llama, "llama-cpp-python", &arguments.llama, script, llama),
+        (Peer::Mlx, "mlx", &arguments.mlx, script, vec!["mlx".to_string()]),
+    ];
+    let mut pythons = Vec::new();
+    for (peer, name, python, script, told) in wanted {
+        if let (Some(python), Some(script)) = (python, script) {
+            pythons.push((peer, Python::start(name, python, script, &told)?));
+        }
+    }
+    Ok(pythons)
+}
+
 /// Runs wootz and the row's peers in turns and keeps each one's best time.
-fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
+fn measure(row: &Row, pythons: &mut Pythons) -> Result<Line> {
     let mut own = wootz_side::subject(row)?;
     let mut peers: Vec<(Peer, Option<Subject>, f64)> = Vec::new();
     for &peer in row.peers {
-        let subject = if peer == Peer::Torch { None } else { crates::subject(peer, row)? };
-        peers.push((peer, subject, f64::INFINITY));
+        peers.push((peer, crates::subject(peer, row)?, f64::INFINITY));
     }
     let mut limits = Limits::default();
     let mut best = f64::INFINITY;
-    let mut torch = torch;
     let mut bytes = Bytes { own: wootz_side::peak_bytes(row)?, peer: None };
-    for _ in 0..ROUNDS {
+    for _ in 0..row.rounds() {
         // What the machine gives changes by the second, so the limits take part in the turns.
-        limits = limits.best(&Limits::measure(REPS));
+        limits = limits.best(&match row.work {
+            Work::Read(_) => Limits::of_reading(REPS),
+            _ => Limits::measure(REPS),
+        });
         if let Some(own) = &mut own {
             best = best.min(own(REPS)?);
             std::thread::sleep(PAUSE);
         }
         for (peer, subject, time) in &mut peers {
-            let seconds = match (peer, subject, torch.as_deref_mut()) {
+            let python = pythons.iter_mut().find(|(python, _)| python == peer);
+            let seconds = match (subject, python) {
+                (Some(subject), _) => subject(REPS)?,
                 // A peer that cannot run is one that is missing, and says why.
-                (Peer::Torch, _, Some(torch)) => match torch.time(row, REPS) {
+                (None, Some((_, python))) => match python.time(row, REPS) {
                     Ok((seconds, taken)) => {
-                        bytes.peer = taken;
+                        bytes.peer = taken.or(bytes.peer);
                         seconds
                     }
                     Err(error) => {
@@ -107,7 +147,6 @@ fn measure(row: &Row, torch: Option<&mut Torch>) -> Result<Line> {
                         continue;
                     }
                 },
-                (_, Some(subject), _) => subject(REPS)?,
                 _ => continue,
             };
             *time = time.min(seconds);

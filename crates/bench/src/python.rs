@@ -1,4 +1,5 @@
-//! PyTorch in a process of its own, asked row by row so that its runs alternate with wootz's.
+//! Peers that are Python packages, each in a process of its own, asked row by row so that their runs alternate
+//! with wootz's.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -9,34 +10,41 @@ use serde_json::Value;
 
 use crate::rows::Row;
 
-/// A running PyTorch.
-pub struct Torch {
+/// A running peer.
+pub struct Python {
+    name: &'static str,
     child: Child,
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     version: String,
 }
 
-impl Torch {
+impl Python {
     /// Starts the program and asks for its version.
-    pub fn start(python: &Path, script: &Path) -> Result<Torch> {
+    pub fn start(
+        name: &'static str,
+        python: &Path,
+        script: &Path,
+        arguments: &[String],
+    ) -> Result<Python> {
         let mut child = Command::new(python)
             .arg("-B")
             .arg(script)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", python.display()))?;
         let requests = child.stdin.take();
-        let answers = BufReader::new(child.stdout.take().context("no output of PyTorch")?);
-        let mut torch = Torch { child, requests, answers, version: String::new() };
-        let answer = torch.ask("version")?;
-        torch.version = format!(
-            "PyTorch {} with {} threads",
+        let answers = BufReader::new(child.stdout.take().context("a peer without output")?);
+        let mut peer = Python { name, child, requests, answers, version: String::new() };
+        let answer = peer.ask("version")?;
+        peer.version = format!(
+            "{name} {} with {} threads",
             answer["version"].as_str().unwrap_or("?"),
             answer["threads"]
         );
-        Ok(torch)
+        Ok(peer)
     }
 
     /// Version and threads, for the head of the table.
@@ -49,21 +57,21 @@ impl Torch {
         let answer = self.ask(&format!("{} reps {reps}", row.title()))?;
         match answer["ms"].as_f64() {
             Some(ms) => Ok((ms / 1e3, answer["bytes"].as_f64())),
-            None => bail!("PyTorch: {}", answer["error"].as_str().unwrap_or("no answer")),
+            None => bail!("{}: {}", self.name, answer["error"].as_str().unwrap_or("no answer")),
         }
     }
 
     fn ask(&mut self, request: &str) -> Result<Value> {
-        let pipe = self.requests.as_mut().context("PyTorch has ended")?;
+        let pipe = self.requests.as_mut().context("a peer has ended")?;
         writeln!(pipe, "{request}")?;
         pipe.flush()?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        serde_json::from_str(&line).with_context(|| format!("PyTorch answered {line:?}"))
+        serde_json::from_str(&line).with_context(|| format!("{} answered {line:?}", self.name))
     }
 }
 
-impl Drop for Torch {
+impl Drop for Python {
     fn drop(&mut self) {
         // The end of its input ends the program.
         self.requests = None;

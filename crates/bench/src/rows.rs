@@ -11,6 +11,12 @@ pub enum Peer {
     Gemm,
     /// faer's matrix product.
     Faer,
+    /// llama.cpp's ggml, in a process of its own.
+    Llama,
+    /// MLX, in a process of its own.
+    Mlx,
+    /// wootz itself with activations of 8 bits.
+    Fast,
 }
 
 /// What bounds a row.
@@ -18,6 +24,8 @@ pub enum Peer {
 pub enum Work {
     /// Bytes that must be read and written.
     Bytes(f64),
+    /// Bytes that must be read, and more than caches hold.
+    Read(f64),
     /// Floating-point operations.
     Flops(f64),
     /// Calls, of which the time of one is told.
@@ -43,7 +51,7 @@ pub struct Row {
     pub name: &'static str,
     /// Sizes: rows and columns, or m, k, n.
     pub sizes: &'static [usize],
-    /// `f32`, `f16` or `bf16`.
+    /// `f32`, `f16` or `bf16`; or a format of quantized weights.
     pub dtype: &'static str,
     /// Bytes or operations of one run.
     pub work: Work,
@@ -58,6 +66,14 @@ impl Row {
     pub fn title(&self) -> String {
         let sizes: Vec<String> = self.sizes.iter().map(usize::to_string).collect();
         format!("{} {} {}", self.name, sizes.join(" "), self.dtype)
+    }
+
+    /// How often everybody has a turn: fewer times where a turn is long.
+    pub fn rounds(&self) -> usize {
+        match self.name {
+            "qmv_fast" | "qmv_exact" | "qmm" | "quantize" => 5,
+            _ => crate::ROUNDS,
+        }
     }
 }
 
@@ -183,4 +199,46 @@ pub fn all() -> Vec<Row> {
         block("f32", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
         block("bf16", &[]),
     ]
+}
+
+/// Products with quantized weights: rows of weights and columns, after the rows of activations if there are many.
+/// Those with one row of activations go through many distinct matrices.
+pub fn quantized() -> Vec<Row> {
+    use Goal::{OfLimit, OfPeer};
+    use Peer::{Candle, Fast, Llama, Mlx};
+    const SIZES: [&[usize]; 2] = [&[4096, 4096], &[11008, 4096]];
+    const MANY: [&[usize]; 2] = [&[128, 4096, 4096], &[512, 4096, 4096]];
+    let mut rows = Vec::new();
+    for dtype in ["Q4_0", "Q4_K", "Q8_0", "affine4"] {
+        let peers: &[Peer] = if dtype == "affine4" { &[Mlx] } else { &[Llama, Candle] };
+        for sizes in SIZES {
+            let work = Work::Read(crate::quantized::bytes_of_cycle(dtype, sizes));
+            rows.push(Row { name: "qmv_fast", sizes, dtype, work, peers, goals: &[OfLimit(0.9)] });
+            let goals: &[Goal] = &[OfPeer(Fast, 0.85)];
+            rows.push(Row { name: "qmv_exact", sizes, dtype, work, peers: &[Fast], goals });
+        }
+        for sizes in MANY {
+            let work = Work::Flops(2.0 * sizes.iter().map(|&x| x as f64).product::<f64>());
+            let goals: &[Goal] = match dtype {
+                "affine4" => &[OfPeer(Mlx, 1.0)],
+                _ => &[OfPeer(Llama, 1.0), OfPeer(Candle, 1.0)],
+            };
+            rows.push(Row { name: "qmm", sizes, dtype, work, peers, goals });
+        }
+    }
+    // Small matrices, of which a small model has hundreds: what a product costs beside its weights.
+    for sizes in [&[576, 576][..], &[1536, 576], &[576, 1536]] {
+        let (dtype, goals) = ("Q4_0", &[OfPeer(Llama, 1.0)][..]);
+        let work = Work::Read(crate::quantized::bytes_of_cycle(dtype, sizes));
+        for name in ["qmv_fast", "qmv_exact"] {
+            rows.push(Row { name, sizes, dtype, work, peers: &[Llama], goals });
+        }
+    }
+    // A matrix of a model, to be done 66 times for 1.1 billion weights.
+    let weights = 4096.0 * 4096.0;
+    for dtype in ["bf16", "f16", "f32"] {
+        let work = Work::Calls(weights);
+        rows.push(Row { name: "quantize", sizes: SIZES[0], dtype, work, peers: &[], goals: &[] });
+    }
+    rows
 }

@@ -42,6 +42,7 @@ impl Line {
         let per_second = |amount: f64| seconds.map(|s| amount / 1e9 / s);
         let (speed, limit, unit) = match row.work {
             Work::Bytes(bytes) => (per_second(bytes), Some(limits.copy), "GB/s"),
+            Work::Read(bytes) => (per_second(bytes), Some(limits.read), "GB/s"),
             Work::Flops(flops) => (per_second(flops), Some(limits.fma), "GFLOP/s"),
             Work::Calls(calls) => (seconds.map(|s| s * 1e9 / calls), None, "ns/call"),
         };

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use wootz::op::Op;
+use wootz::quant::{Activations, Scheme};
 use wootz::{Array, DType, Device, Encoder, Mask, Workspace, ops, random};
 
 use crate::rows::{Goal, Row};
@@ -14,6 +15,11 @@ use crate::{Subject, THREADS};
 /// How wootz runs a row; nothing while it cannot.
 pub fn subject(row: &Row) -> Result<Option<Subject>> {
     wootz::set_threads(THREADS);
+    match row.name {
+        "qmv_fast" => return crate::quantized::wootz(row, Activations::Fast).map(Some),
+        "qmv_exact" | "qmm" => return crate::quantized::wootz(row, Activations::Exact).map(Some),
+        _ => {}
+    }
     let dtype = match row.dtype {
         "f32" => DType::F32,
         "f16" => DType::F16,
@@ -66,6 +72,17 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
         "matmul" => {
             let (a, b) = (data(1, &row.sizes[..2])?, data(2, &row.sizes[1..])?);
             lazy(move || ops::matmul(&a, &b))
+        }
+        "quantize" => {
+            let (w, scheme) = (square(1)?, Scheme::new("affine", Some(64), Some(4))?);
+            let shapes = [(8, DType::U32), (64, dtype), (64, dtype)];
+            let outputs = shapes.map(|(per, dtype)| ([row.sizes[0], row.sizes[1] / per], dtype));
+            let op = ops::Quantize { scheme };
+            explicit_with(
+                op,
+                vec![w],
+                &outputs.each_ref().map(|(shape, dtype)| (&shape[..], *dtype)),
+            )?
         }
         "attention" => {
             let [q, k, v] = [square(1)?, square(2)?, square(3)?];
@@ -190,11 +207,21 @@ fn replays<F: Fn(&[Array]) -> wootz::Result<Vec<Array>> + 'static>(
 
 /// An operation into memory that is there already.
 fn explicit(op: impl Op, inputs: Vec<Array>, outputs: &[&[usize]]) -> Result<Subject> {
-    let device = Device::cpu();
     let dtype = inputs[0].dtype();
+    let outputs: Vec<_> = outputs.iter().map(|&shape| (shape, dtype)).collect();
+    explicit_with(op, inputs, &outputs)
+}
+
+/// The same with outputs of any dtypes.
+fn explicit_with(
+    op: impl Op,
+    inputs: Vec<Array>,
+    outputs: &[(&[usize], DType)],
+) -> Result<Subject> {
+    let device = Device::cpu();
     let outputs = outputs
         .iter()
-        .map(|shape| Array::empty_on(shape, dtype, &device))
+        .map(|&(shape, dtype)| Array::empty_on(shape, dtype, &device))
         .collect::<wootz::Result<Vec<_>>>()?;
     let metas: Vec<_> = inputs.iter().map(Array::meta).collect();
     let mut workspace = Workspace::new(&device, op.scratch(&metas, false))?;

@@ -3,15 +3,15 @@
 use crate::array::{Array, DType, Element};
 use crate::device::Device;
 use crate::error::Result;
-use crate::ops::to_device;
 pub use crate::ops::{
     Mask, RopeBase, cross_entropy, gated_delta as gated_delta_update, layer_norm, rms_norm, rope,
     scaled_dot_product_attention,
 };
 
-/// Numbers of the host that reach the device when they are needed there.
-pub(crate) fn moved_on_demand<T: Element>(numbers: &[T], device: &Device) -> Result<Array> {
-    to_device(&Array::from_slice_on(numbers, &[numbers.len()], &Device::cpu())?, device)
+/// Numbers of the host as a vector on the device. They are put there at once, so that a compiled
+/// function has them as a constant.
+pub(crate) fn on_device<T: Element>(numbers: &[T], device: &Device) -> Result<Array> {
+    Array::from_slice_on(numbers, &[numbers.len()], device)
 }
 
 /// The most negative finite number: a row in which nothing is seen stays finite.

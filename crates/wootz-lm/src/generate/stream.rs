@@ -67,7 +67,7 @@ impl<'a> Request<'a> {
         let sampler = Arc::new(model.sampler(&options)?);
         let state = sampler.start(&tokens, options.seed)?;
         let steps = match draft {
-            None => Steps::Plain(TokenSteps::new(session, sampler, state, &read.logits)?),
+            None => Steps::Plain(Box::new(TokenSteps::new(session, sampler, state, &read.logits)?)),
             Some(draft) => {
                 let mut drafting = draft.session(&options)?;
                 prefill(&mut drafting, &tokens, options.prefill_step, None, &mut |_, _| {
@@ -115,7 +115,7 @@ pub struct Generation<'a> {
 }
 
 enum Steps {
-    Plain(TokenSteps),
+    Plain(Box<TokenSteps>),
     Speculative(Box<SpeculativeSteps>),
 }
 

@@ -215,9 +215,9 @@ impl SparseMoe {
 #[derive(Clone, Debug, Tree)]
 pub enum FeedForward {
     /// One network.
-    Dense(GatedMlp),
+    Dense(Box<GatedMlp>),
     /// Experts.
-    Sparse(SparseMoe),
+    Sparse(Box<SparseMoe>),
 }
 
 impl FeedForward {

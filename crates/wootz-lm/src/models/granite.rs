@@ -66,7 +66,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         let attention = Attention::load(loader, &path, attention, [bias, bias])?;
         let (path, inner, bias) = (format!("{at}.mlp"), config.intermediate_size, config.mlp_bias);
         let mlp = GatedMlp::load(loader, &path, hidden, inner, bias, Activation::Silu)?;
-        let mlp = FeedForward::Dense(mlp);
+        let mlp = FeedForward::Dense(Box::new(mlp));
         let block = Block::load(loader, at, [hidden as f64, eps], attention, mlp)?;
         Ok(Block { residual_multiplier: Some(config.residual_multiplier), ..block })
     })?;

@@ -110,5 +110,5 @@ fn layer(
     let (path, inner) = (format!("{at}.mlp"), config.intermediate_size);
     let mlp = GatedMlp::load(loader, &path, hidden, inner, of_mlp, Activation::Silu)?;
     let sizes = [hidden as f64, config.rms_norm_eps];
-    Block::load(loader, at, sizes, attention, FeedForward::Dense(mlp))
+    Block::load(loader, at, sizes, attention, FeedForward::Dense(Box::new(mlp)))
 }

@@ -55,7 +55,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         let (path, inner) = (format!("{at}.mlp"), config.intermediate_size);
         let mlp = GatedMlp::load(loader, &path, hidden, inner, false, Activation::Silu)?;
         let sizes = [hidden as f64, config.rms_norm_eps];
-        Block::load(loader, at, sizes, attention, FeedForward::Dense(mlp))
+        Block::load(loader, at, sizes, attention, FeedForward::Dense(Box::new(mlp)))
     })?;
     Ok(Arc::new(decoder))
 }

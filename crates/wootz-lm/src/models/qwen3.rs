@@ -54,7 +54,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             .with_head_norms(loader, &path, eps, false)?;
         let (path, inner) = (format!("{at}.mlp"), config.intermediate_size);
         let mlp = GatedMlp::load(loader, &path, hidden, inner, false, Activation::Silu)?;
-        Block::load(loader, at, [hidden as f64, eps], attention, FeedForward::Dense(mlp))
+        Block::load(loader, at, [hidden as f64, eps], attention, FeedForward::Dense(Box::new(mlp)))
     })?;
     Ok(Arc::new(decoder))
 }

@@ -79,11 +79,11 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             let mlp = if is_sparse(layer, moe.experts, step, dense) {
                 loader.join_experts(&path, moe.experts, &PROJECTIONS)?;
                 let sizes = [hidden, config.moe_intermediate_size, 0];
-                FeedForward::Sparse(SparseMoe::load(loader, &path, moe, sizes)?)
+                FeedForward::Sparse(Box::new(SparseMoe::load(loader, &path, moe, sizes)?))
             } else {
                 let inner = config.intermediate_size;
                 let mlp = GatedMlp::load(loader, &path, hidden, inner, false, Activation::Silu)?;
-                FeedForward::Dense(mlp)
+                FeedForward::Dense(Box::new(mlp))
             };
             Block::load(loader, at, [hidden as f64, eps], attention, mlp)
         })?;

@@ -149,11 +149,13 @@ pub(super) fn decoder(
             loader.join_experts(&mlp_path, moe.experts, &PROJECTIONS)?;
             let shared = config.shared_expert_intermediate_size;
             let sizes = [hidden, config.moe_intermediate_size, shared];
-            FeedForward::Sparse(SparseMoe::load(loader, &mlp_path, moe, sizes)?)
+            FeedForward::Sparse(Box::new(SparseMoe::load(loader, &mlp_path, moe, sizes)?))
         } else {
             let inner = config.intermediate_size;
             let silu = Activation::Silu;
-            FeedForward::Dense(GatedMlp::load(loader, &mlp_path, hidden, inner, false, silu)?)
+            FeedForward::Dense(Box::new(GatedMlp::load(
+                loader, &mlp_path, hidden, inner, false, silu,
+            )?))
         };
         let mut norm = |name: &str| loader.norm(&format!("{at}.{name}"), hidden, eps);
         Ok(HybridLayer {

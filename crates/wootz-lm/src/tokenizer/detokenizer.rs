@@ -165,9 +165,8 @@ impl Window {
     fn text(&self, tokenizer: &tokenizers::Tokenizer) -> Result<String> {
         let all = tokenizer.decode(&self.tokens, false).map_err(failed)?;
         let before = tokenizer.decode(&self.tokens[..self.given], false).map_err(failed)?;
-        let common = all.char_indices().zip(before.chars());
-        let differing = common.take_while(|((_, a), b)| a == b).count();
-        Ok(all.chars().skip(differing).collect())
+        let common = all.chars().zip(before.chars()).take_while(|(a, b)| a == b).count();
+        Ok(all.chars().skip(common).collect())
     }
 }
 

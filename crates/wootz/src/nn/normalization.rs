@@ -171,20 +171,9 @@ impl Module for GroupNorm {
             let expected = format!("[batch, …, {}]", self.dims);
             return Err(Error::shape("GroupNorm", "x", expected, x.shape()));
         }
-        let (batch, groups) = (x.shape()[0], self.num_groups);
-        let group = self.dims / groups;
-        let spatial = x.shape()[1..x.rank() - 1].iter().product();
-        let y = if self.pytorch_compatible {
-            let swapped = x.reshape(&[batch, spatial, groups, group])?.swapaxes(1, 2)?;
-            let rows = swapped.reshape(&[batch, groups, spatial * group])?;
-            let y = fast::layer_norm(&rows, None, None, self.eps as f32)?;
-            y.reshape(&[batch, groups, spatial, group])?.swapaxes(1, 2)?.reshape(x.shape())?
-        } else {
-            let y = x.reshape(&[batch, spatial * group, groups])?;
-            let (mean, variance) = (mean(&y, 1, true)?, var(&y, 1, true, 0)?);
-            normalized(&y, &mean, &variance, self.eps)?.reshape(x.shape())?
-        };
-        scaled(y, &self.weight, &self.bias)
+        let (weight, bias) = (self.weight.as_deref(), self.bias.as_deref());
+        let neighbours = self.pytorch_compatible;
+        group_norm(x, self.num_groups, weight, bias, self.eps as f32, neighbours)
     }
 }
 

@@ -136,7 +136,7 @@ impl ALiBi {
             let rows = arange(offset, queries + offset, 1, None)?;
             let distance = abs(subtract(expand_dims(&rows, -1)?, arange(0, keys, 1, None)?)?)?;
             let slopes: Vec<f32> = slopes(heads).into_iter().map(|slope| slope as f32).collect();
-            let slopes = fast::moved_on_demand(&slopes, scores.device())?.astype(scores.dtype())?;
+            let slopes = fast::on_device(&slopes, scores.device())?.astype(scores.dtype())?;
             let slopes = slopes.reshape(&[heads, 1, 1])?;
             multiply(negative(distance)?, slopes)?.astype(scores.dtype())
         })?;

@@ -1,10 +1,11 @@
 //! Rotary encoding as models use it: with scaled frequencies and several axes of positions.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use crate::array::{Arg, Array, DType};
+use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::ops::{
-    Positions, Rope, RopeAxes, RopeFrequencies, RopeScaling, RopeType, reshape, to_device,
-};
+use crate::ops::{Positions, Rope, RopeAxes, RopeFrequencies, RopeScaling, RopeType, reshape};
 
 /// Rotary positional encoding whose frequencies are found once; positions are the axis before the
 /// last.
@@ -33,7 +34,13 @@ pub struct RotaryEmbedding {
     /// The same in double precision.
     #[wootz(skip)]
     table: Vec<f64>,
+    /// On the devices that asked for them, if they are others.
+    #[wootz(skip)]
+    moved: Moved,
 }
+
+/// Arrays by device, shared by clones of the model.
+type Moved = Arc<Mutex<Vec<Array>>>;
 
 /// What frequencies are found from.
 #[derive(Clone, Debug)]
@@ -100,7 +107,16 @@ impl RotaryEmbedding {
         }
         let single: Vec<f32> = table.iter().map(|&frequency| frequency as f32).collect();
         let frequencies = Array::from_slice(&single, &[count, pairs])?;
-        Ok(RotaryEmbedding { dims, traditional, known, attention_factor, frequencies, table })
+        let moved = Moved::default();
+        Ok(RotaryEmbedding {
+            dims,
+            traditional,
+            known,
+            attention_factor,
+            frequencies,
+            table,
+            moved,
+        })
     }
 
     /// The encoding of positions that count from `offset`, a number or an array with one for each
@@ -145,7 +161,20 @@ impl RotaryEmbedding {
     fn frequencies_for(&self, x: &Array) -> Result<Array> {
         match x.dtype() {
             DType::F64 => Array::from_slice_on(&self.table, self.frequencies.shape(), x.device()),
-            _ => to_device(&self.frequencies, x.device()),
+            _ if self.frequencies.device() == x.device() => Ok(self.frequencies.clone()),
+            _ => self.frequencies_on(x.device()),
         }
+    }
+
+    /// The frequencies on another device, where they are put once.
+    fn frequencies_on(&self, device: &Device) -> Result<Array> {
+        let mut moved = self.moved.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = moved.iter().find(|array| array.device() == device) {
+            return Ok(there.clone());
+        }
+        let single: Vec<f32> = self.table.iter().map(|&frequency| frequency as f32).collect();
+        let there = Array::from_slice_on(&single, self.frequencies.shape(), device)?;
+        moved.push(there.clone());
+        Ok(there)
     }
 }

@@ -153,11 +153,16 @@ impl<const BITS: usize> WithSimd for Decode<'_, BITS> {
         let parameters = self.scales.iter().zip(self.biases);
         for ((weights, codes), (&scale, &bias)) in groups.zip(codes).zip(parameters) {
             for (weights, codes) in weights.chunks_exact_mut(8).zip(codes.chunks_exact(BITS)) {
-                let bytes = array::from_fn(|i| if i < BITS { codes[i] } else { 0 });
+                let bytes: [u8; 8] = array::from_fn(|i| if i < BITS { codes[i] } else { 0 });
                 let codes = u64::from_le_bytes(bytes);
+                // Four codes fit a lane of 32 bits, in which vectors shift each by its own number.
+                let halves = [codes as u32, (codes >> (4 * BITS)) as u32];
                 for (i, weight) in weights.iter_mut().enumerate() {
-                    let code = codes >> (BITS * i) & ((1 << BITS) - 1);
-                    *weight = scale * code as u32 as f32 + bias;
+                    let code = match BITS {
+                        8 => u32::from(bytes[i]),
+                        _ => halves[i / 4] >> (BITS * (i % 4)) & ((1 << BITS) - 1),
+                    };
+                    *weight = scale * code as i32 as f32 + bias;
                 }
             }
         }

@@ -1,12 +1,14 @@
 //! Choosing the next token on the device: penalties, filters of log-probabilities, and the draw, in
 //! mlx-lm's order and with its rules. Everything is an array, so only the token travels to the host.
 
+mod cutoff;
 #[cfg(test)]
 mod tests;
 
+use self::cutoff::Cutoff;
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
-use crate::fast::moved_on_demand;
+use crate::fast::on_device;
 use crate::ops::*;
 use crate::random::{self, Samples};
 
@@ -112,9 +114,22 @@ pub fn top_k(logprobs: &Array, k: usize) -> Result<Array> {
         let expected = format!("between 1 and {}", vocabulary.saturating_sub(1));
         return Err(Error::argument("top_k", "k", expected, k));
     }
-    let order = argpartition(&negative(logprobs)?, k as i64 - 1, -1)?;
-    let dropped = order.index((Ellipsis, k as i64..))?;
-    put_along_axis(logprobs, &dropped, f64::NEG_INFINITY, Some(-1))
+    where_(among_most(logprobs, k)?, logprobs, f64::NEG_INFINITY)
+}
+
+/// Which are the `k` largest of a row; of equal ones those with the lowest indices.
+fn among_most(logprobs: &Array, k: usize) -> Result<Array> {
+    let (least, last) = if Cutoff::fits(logprobs) {
+        Cutoff::Most(k).of(logprobs)?
+    } else {
+        let order = argpartition(&negative(logprobs)?, k as i64 - 1, -1)?;
+        let last = order.index((Ellipsis, k as i64 - 1..k as i64))?;
+        (take_along_axis(logprobs, &last, Some(-1))?, last)
+    };
+    let length = logprobs.shape()[logprobs.rank() - 1];
+    let indices = arange_on(0.0, length as f64, 1.0, DType::U32, logprobs.device())?;
+    let equal = logical_and(equal(logprobs, &least)?, less_equal(indices, last)?)?;
+    logical_or(greater(logprobs, least)?, equal)
 }
 
 /// Keeps the most probable tokens that together have the probability `p`, and those as probable as
@@ -129,6 +144,10 @@ pub fn top_k(logprobs: &Array, k: usize) -> Result<Array> {
 pub fn top_p(logprobs: &Array, p: f64) -> Result<Array> {
     vocabulary("top_p", logprobs)?;
     between("top_p", "p", p, 1.0)?;
+    if Cutoff::fits(logprobs) {
+        let (least, _) = Cutoff::Mass(p).of(logprobs)?;
+        return where_(less(logprobs, least)?, f64::NEG_INFINITY, logprobs);
+    }
     let sorted = sort(logprobs, -1)?;
     let probabilities = exp(sorted.astype(DType::F32)?)?;
     let above = cumsum(&probabilities, -1, true, false)?;
@@ -160,9 +179,7 @@ pub fn min_p(logprobs: &Array, p: f64, keep: usize) -> Result<Array> {
     let least = add(max(logprobs, -1, true)?, p.ln())?;
     let mut dropped = less(logprobs, least)?;
     if keep > 1 {
-        let order = argpartition(&negative(logprobs)?, keep as i64 - 1, -1)?;
-        dropped =
-            put_along_axis(&dropped, &order.index((Ellipsis, ..keep as i64))?, false, Some(-1))?;
+        dropped = logical_and(dropped, logical_not(among_most(logprobs, keep)?)?)?;
     }
     where_(dropped, f64::NEG_INFINITY, logprobs)
 }
@@ -187,7 +204,7 @@ pub fn xtc(logprobs: &Array, settings: &Xtc, key: Option<&Array>) -> Result<Arra
     let least = min(&where_(likely, &probabilities, f64::INFINITY)?, -1, true)?;
     let mut dropped = greater(&probabilities, least)?;
     if !settings.special_tokens.is_empty() {
-        let special = moved_on_demand(&settings.special_tokens, logprobs.device())?;
+        let special = on_device(&settings.special_tokens, logprobs.device())?;
         dropped = dropped.at((Ellipsis, &special)).set(false)?;
     }
     let chance = random::uniform(0.0, 1.0, &[], DType::F32, key)?;
@@ -270,8 +287,8 @@ pub fn logit_bias(logits: &Array, biases: &[(u32, f32)]) -> Result<Array> {
         return Ok(logits.clone());
     }
     let (tokens, biases): (Vec<u32>, Vec<f32>) = biases.iter().copied().unzip();
-    let tokens = moved_on_demand(&tokens, logits.device())?;
-    let biases = moved_on_demand(&biases, logits.device())?;
+    let tokens = on_device(&tokens, logits.device())?;
+    let biases = on_device(&biases, logits.device())?;
     logits.at((Ellipsis, &tokens)).add(&biases.astype(logits.dtype())?)
 }
 

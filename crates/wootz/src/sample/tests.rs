@@ -69,6 +69,49 @@ fn filters_keep_what_their_definitions_say() {
 }
 
 #[test]
+fn cutoffs_of_long_rows_are_those_of_sorted_ones() {
+    const LONG: usize = 20011;
+    // Peaked, moderate and flat rows, one of equal numbers, and one with little that is possible.
+    let spreads = [9.0f32, 2.0, 0.01, 0.0, 5.0];
+    for (row, spread) in spreads.into_iter().enumerate() {
+        let noise = random::normal(&[LONG], DType::F32, 0.0, spread as f64, None).unwrap();
+        let mut logits = noise.to_vec::<f32>().unwrap();
+        if row == 4 {
+            logits[1..].iter_mut().step_by(2).for_each(|x| *x = f32::NEG_INFINITY);
+        }
+        let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+        logits.iter_mut().for_each(|x| *x -= sum.ln() as f32);
+        let x = Array::from_slice_on(&logits, &[1, LONG], &Device::cpu()).unwrap();
+        let mut order: Vec<usize> = (0..LONG).collect();
+        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+        let total: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
+        for k in [1, 50, 400, 9000] {
+            let y = top_k(&x, k).unwrap().to_vec::<f32>().unwrap();
+            let mut kept = vec![false; LONG];
+            order[..k].iter().for_each(|&token| kept[token] = true);
+            for token in 0..LONG {
+                let want = if kept[token] { logits[token] } else { f32::NEG_INFINITY };
+                assert_eq!(y[token], want, "row {row}, {k} kept, token {token}");
+            }
+        }
+        for p in [0.0, 0.3, 0.9, 0.999] {
+            let y = top_p(&x, p).unwrap().to_vec::<f32>().unwrap();
+            let kept = |token: usize| y[token] != f32::NEG_INFINITY;
+            let mass = |tokens: &dyn Fn(usize) -> bool| -> f64 {
+                (0..LONG).filter(|&t| tokens(t)).map(|t| f64::from(logits[t]).exp()).sum::<f64>()
+            };
+            let least = (0..LONG).filter(|&t| kept(t)).map(|t| logits[t]).fold(0.0, f32::min);
+            assert!((0..LONG).all(|t| !kept(t) || y[t] == logits[t]), "row {row}, {p}");
+            assert!((0..LONG).all(|t| kept(t) == (logits[t] >= least)), "row {row}, {p}");
+            // Enough, and not without the least of them.
+            let slack = 1e-5 * total;
+            assert!(mass(&kept) >= p * total - slack, "row {row}, {p}");
+            assert!(mass(&|t| logits[t] > least) <= p * total + slack, "row {row}, {p}");
+        }
+    }
+}
+
+#[test]
 fn the_obvious_is_left_out_but_not_special_tokens() {
     for device in devices() {
         let x = Array::from_slice_on(&[0.4f32, 0.3, 0.2, 0.1].map(f32::ln), &[4], &device).unwrap();

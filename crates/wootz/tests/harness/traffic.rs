@@ -72,7 +72,12 @@ const PARTS: &[(&[&str], &str)] = &[
         "goes on with a view of an array",
     ),
     (
-        &["scaled_dot_product_attention", "attention_backward", "attention_backward_mask"],
+        &[
+            "scaled_dot_product_attention",
+            "attention_backward",
+            "attention_backward_mask",
+            "quantized_attention",
+        ],
         "keys that no query sees are not read, and rows that see none have no scores",
     ),
     (&["cross_entropy", "cross_entropy_backward"], "rows that do not count are not read"),

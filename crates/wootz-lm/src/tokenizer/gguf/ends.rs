@@ -58,7 +58,11 @@ pub(super) fn of(vocabulary: &Vocabulary<'_>) -> Result<Vec<u32>> {
     let mut ends = Vec::new();
     let known = TEXTS
         .into_iter()
-        .filter(|text| !(inner_end && *text == "<|end|>") && !(normal_s && *text == "</s>"))
+        .filter(|text| match *text {
+            "<|end|>" => !inner_end,
+            "</s>" => !normal_s,
+            _ => true,
+        })
         .map(|text| Ok(id(text)));
     for end in KEYS.iter().map(|key| vocabulary.special(key)).chain(known) {
         ends.extend(end?.filter(|end| !ends.contains(end)));

@@ -173,7 +173,7 @@ impl Writer {
 }
 
 /// A number as Python writes it.
-pub(super) fn number(value: &Value) -> String {
+fn number(value: &Value) -> String {
     if value.is_integer() {
         return value.to_string();
     }

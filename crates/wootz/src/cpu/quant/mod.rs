@@ -286,7 +286,8 @@ impl<'a> Weights<'a> {
     pub(crate) fn decode(&self, row: usize, first: usize, to: &mut [f32]) {
         let Shape { weights, bytes, .. } = self.format.shape();
         let fits = first.checked_add(to.len()).is_some_and(|end| end <= self.columns);
-        if row >= self.rows || !fits || first % DEPTH != 0 || to.len() % weights.max(GROUP) != 0 {
+        let whole = first.is_multiple_of(DEPTH) && to.len().is_multiple_of(weights.max(GROUP));
+        if row >= self.rows || !fits || !whole {
             debug_assert!(false, "{} weights from {row}, {first} on", to.len());
             return;
         }

@@ -3,10 +3,13 @@
 use super::backward::{AttentionBackward, AttentionBackwardMask};
 use super::{
     AttentionOptions, AttentionSpec, MaskKind, attention, attention_backward_d, attention_with_lse,
+    quantized_attention,
 };
 use crate::array::{Array, DType};
 use crate::error::Result;
 use crate::op::{Case, Entry, Tolerance, evaluate_argument};
+use crate::ops::Quantized;
+use crate::quant::Scheme;
 
 /// For cases whose kernels differ from others' by little: every text takes a while to compile.
 const SINGLE: &[DType] = &[DType::F32];
@@ -19,6 +22,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         Entry { name: "attention_backward_d", cases: backward_d() },
         Entry { name: "attention_backward", cases: backward() },
         Entry { name: "attention_backward_mask", cases: backward_mask() },
+        Entry { name: "quantized_attention", cases: quantized() },
     ]
 }
 
@@ -242,5 +246,102 @@ fn backward_mask() -> Vec<Case> {
             &[&[2, 2, 5, 8], &[2, 1, 1, 7]],
             call,
         ),
+    ]
+}
+
+/// Bits of codes and elements of a group.
+type Affine = [usize; 2];
+
+/// Drawn words, scales and biases as keys or values.
+fn weights([bits, group_size]: Affine, x: &[Array]) -> Result<Quantized> {
+    Quantized::new(Scheme::Affine { group_size, bits }, &x[0], Some(&x[1]), Some(&x[2]))
+}
+
+impl Shapes {
+    /// A case of quantized keys and values; the options take arrays from the seventh on.
+    fn quantized(
+        &self,
+        label: &str,
+        [keys, values]: [Affine; 2],
+        more: &[&[usize]],
+        options: impl for<'a> Fn(&'a [Array]) -> AttentionOptions<'a> + Send + Sync + 'static,
+    ) -> Case {
+        let plain = self.list(&[]);
+        let mut shapes = vec![plain[0].clone()];
+        for (shape, [bits, group]) in plain[1..].iter().zip([keys, values]) {
+            let with = |last: usize| [&shape[..3], &[last]].concat();
+            let groups = with(shape[3] / group);
+            shapes.extend([with(shape[3] * bits / 32), groups.clone(), groups]);
+        }
+        shapes.extend(more.iter().map(|shape| shape.to_vec()));
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        let mut case = Case::new(label, &shapes, move |x| {
+            let (k, v) = (weights(keys, &x[1..4])?, weights(values, &x[4..7])?);
+            Ok(vec![quantized_attention(&x[0], &k, &v, &options(&x[7..]))?])
+        })
+        .range(-1.0..1.0)
+        .tolerance(Tolerance::Reduction);
+        for (first, [bits, _]) in [(1, keys), (4, values)] {
+            case = case.fixed(first, DType::U32, 0.0..4294967295.0);
+            // The largest codes come to about 2.
+            let most = 2.0 / f64::from(1u32 << bits);
+            case.inputs[first + 1].range = -most..most;
+        }
+        case
+    }
+}
+
+fn quantized() -> Vec<Case> {
+    fn all(_: &[Array]) -> AttentionOptions<'_> {
+        AttentionOptions::new(SCALE)
+    }
+    fn causal(_: &[Array]) -> AttentionOptions<'_> {
+        AttentionOptions { causal: true, ..AttentionOptions::new(SCALE) }
+    }
+    let eight = [[8, 32]; 2];
+    vec![
+        shapes(2, [4, 2], [1, 17], [64, 32]).quantized("8 bits, one query", eight, &[], all),
+        shapes(1, [2, 1], [17, 29], [64, 64]).quantized("4 bits", [[4, 64]; 2], &[], causal),
+        shapes(1, [2, 2], [3, 7], [96, 32]).quantized("6 bits", [[6, 32]; 2], &[], all),
+        shapes(1, [1, 1], [2, 5], [128, 128])
+            .quantized("keys of 8 bits, values of 4", [[8, 128], [4, 32]], &[], all)
+            .dtypes(TWO),
+        shapes(1, [1, 1], [3, 5], [32, 96])
+            .quantized("3 and 5 bits", [[3, 32], [5, 32]], &[], all)
+            .dtypes(SINGLE),
+        shapes(1, [2, 1], [2, 0], [32, 32]).quantized("no keys", eight, &[], all).dtypes(SINGLE),
+        shapes(1, [2, 1], [17, 40], [32, 32]).quantized("window, softcap", eight, &[], |_| {
+            AttentionOptions {
+                causal: true,
+                window: Some(6),
+                softcap: Some(2.5),
+                ..AttentionOptions::new(SCALE)
+            }
+        }),
+        shapes(2, [2, 1], [5, 18], [32, 32])
+            .quantized("bool mask", eight, &[&[2, 1, 1, 18]], |x| AttentionOptions {
+                mask: Some(&x[0]),
+                ..AttentionOptions::new(SCALE)
+            })
+            .fixed(7, DType::Bool, 0.0..2.0)
+            .dtypes(TWO),
+        shapes(3, [2, 1], [3, 40], [32, 32])
+            .quantized("valid lengths", [[4, 32]; 2], &[&[3]], |x| AttentionOptions {
+                causal: true,
+                key_length: Some(&x[0]),
+                ..AttentionOptions::new(SCALE)
+            })
+            .fixed(7, DType::I32, 0.0..40.0),
+        shapes(1, [2, 1], [1, 300], [32, 32])
+            .quantized("everything", eight, &[&[1, 2, 1, 300], &[2], &[1]], |x| AttentionOptions {
+                causal: true,
+                window: Some(250),
+                softcap: Some(3.0),
+                mask: Some(&x[0]),
+                sinks: Some(&x[1]),
+                key_length: Some(&x[2]),
+                ..AttentionOptions::new(SCALE)
+            })
+            .fixed(9, DType::I32, 260.0..300.0),
     ]
 }

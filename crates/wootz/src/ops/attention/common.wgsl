@@ -9,6 +9,8 @@ struct Params {
     mask_offset: u32, sinks_offset: u32, length_offset: u32,
     mask_batch: u32, mask_head: u32, mask_query: u32, mask_key: u32, site: u32,
     sequences: u32, key_ends_offset: u32,
+    // Scales and biases of quantized keys and values take the places from `dout_offset` on, and the last this.
+    last_offset: u32,
 }
 var<immediate> p: Params;
 

@@ -6,7 +6,8 @@ var<workgroup> tile: array<u32, R * C>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lid: u32) {
+        @builtin(local_invocation_index) lid: u32/* BUILTINS */) {
+    /* BEGIN */
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let split = group % p.splits;
@@ -14,12 +15,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let kind = group / p.splits / blocks;
     let first = (group / p.splits % blocks) * R;
     let batch = kind / p.kinds;
-    if (lid == 0u) { check_length(batch); }
+    if (lid == 0u) { report_length(batch); }
+    let fits = lengths_fit();
     let before = (kind % p.kinds) * p.rows;
     let key_head = batch * p.key_heads + before / p.queries / (p.heads / p.key_heads);
     let r = lid / LANES;
     let lane = lid % LANES;
-    let live = first + r < p.rows;
+    let live = fits && first + r < p.rows;
     let row = before + min(first + r, p.rows - 1u);
     let query = row % p.queries;
     let head = row / p.queries;
@@ -34,15 +36,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         query_last = p.queries - 1u;
     }
     let begin = max(sees(batch, query_first).x, split * p.split_keys);
-    let end = min(sees(batch, query_last).y, (split + 1u) * p.split_keys);
+    let end = select(begin, min(sees(batch, query_last).y, (split + 1u) * p.split_keys), fits);
 
     hold_q(p.q_offset, kind * p.rows + first, (kind + 1u) * p.rows, lid);
     var most = LOWEST;
     var total = 0.0;
     var sums: array<f32, SUMS_V>;
     for (var i = 0u; i < SUMS_V; i++) { sums[i] = 0.0; }
-    let k_base = p.k_offset + key_head * p.keys * D;
-    let v_base = p.v_offset + key_head * p.keys * DV;
+    let k_base = k_start() + key_head * p.keys * D;
+    let v_base = v_start() + key_head * p.keys * DV;
     for (var key = begin; key < end; key += C) {
         let products = products_k(k_base, key, end, r, lane, lid);
         for (var t = 0u; t < PER; t++) {

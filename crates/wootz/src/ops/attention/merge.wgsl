@@ -4,7 +4,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         @builtin(local_invocation_index) lid: u32) {
     let i = (wid.x + wid.y * groups.x) * 256u + lid;
     let row = i / DV;
-    if (row >= p.batch * p.heads * p.queries) { return; }
+    if (row >= p.batch * p.heads * p.queries || !lengths_fit()) { return; }
     let column = i % DV;
     let first = row * p.splits * (DV + 2u);
     var most = LOWEST;

@@ -40,13 +40,17 @@ mod cpu;
 mod forward;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod quantized;
 mod spec;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "gpu")]
+mod text;
 
 pub use backward::{AttentionBackward, AttentionBackwardD, AttentionBackwardMask};
 pub(crate) use cases::entries;
 pub use forward::Attention;
+pub use quantized::{QuantizedAttention, quantized_attention};
 pub use spec::{AttentionSpec, Lengths, MOST_DIMS, MaskKind};
 
 use crate::array::{Array, DType};
@@ -211,32 +215,50 @@ fn prepared(
     if !dtype.is_float() {
         return Err(Error::dtype(NAME, "q", "a floating-point type", dtype));
     }
+    let mut spec = spec_of(NAME, options)?;
+    let mut inputs = Vec::with_capacity(6);
+    for x in [q, k, v] {
+        inputs.push(x.astype(dtype)?.contiguous()?);
+    }
+    optional_inputs(NAME, q, dtype, options, &mut spec, &mut inputs)?;
+    Ok((spec, inputs))
+}
+
+/// What is asked for beside arrays.
+fn spec_of(op: &'static str, options: &AttentionOptions<'_>) -> Result<AttentionSpec> {
     let window = match options.window {
         Some(window) => Some(
             usize::try_from(window)
-                .map_err(|_| Error::argument(NAME, "window", "at least 1 key", window))?,
+                .map_err(|_| Error::argument(op, "window", "at least 1 key", window))?,
         ),
         None => None,
     };
-    let mut spec = AttentionSpec {
+    Ok(AttentionSpec {
         causal: options.causal,
         window,
         softcap: options.softcap,
         sinks: options.sinks.is_some(),
         ..AttentionSpec::new(options.scale)
-    };
-    let mut inputs = Vec::with_capacity(6);
-    for x in [q, k, v] {
-        inputs.push(x.astype(dtype)?.contiguous()?);
-    }
+    })
+}
+
+/// The optional arrays as the operations take them, for queries that are computed with in a dtype.
+fn optional_inputs(
+    op: &'static str,
+    q: &Array,
+    dtype: DType,
+    options: &AttentionOptions<'_>,
+    spec: &mut AttentionSpec,
+    inputs: &mut Vec<Array>,
+) -> Result<()> {
     if let Some(mask) = options.mask {
         if mask.rank() > 4 {
-            return Err(Error::shape(NAME, "mask", "at most four axes", mask.shape()));
+            return Err(Error::shape(op, "mask", "at most four axes", mask.shape()));
         }
         spec.mask = if mask.dtype() == DType::Bool { MaskKind::Bool } else { MaskKind::Additive };
         let mask = match spec.mask {
             MaskKind::Additive if DType::promote(mask.dtype(), dtype) != dtype => {
-                return Err(Error::dtype(NAME, "mask", dtype, mask.dtype()));
+                return Err(Error::dtype(op, "mask", dtype, mask.dtype()));
             }
             MaskKind::Additive => mask.astype(dtype)?,
             _ => mask.clone(),
@@ -251,35 +273,35 @@ fn prepared(
         (None, None) => {}
         (Some(length), None) => {
             spec.lengths = Lengths::Valid;
-            inputs.push(valid_lengths(q, length)?);
+            inputs.push(valid_lengths(op, q, length)?);
         }
         (None, Some((query_ends, key_ends))) => {
             spec.lengths = Lengths::Sequences;
-            inputs.push(integers("query_ends", query_ends)?.contiguous()?);
-            inputs.push(integers("key_ends", key_ends)?.contiguous()?);
+            inputs.push(integers(op, "query_ends", query_ends)?.contiguous()?);
+            inputs.push(integers(op, "key_ends", key_ends)?.contiguous()?);
         }
         (Some(_), Some(_)) => {
             let expected = "either valid lengths or sequences";
-            return Err(Error::argument(NAME, "key_length", expected, "both"));
+            return Err(Error::argument(op, "key_length", expected, "both"));
         }
     }
-    Ok((spec, inputs))
+    Ok(())
 }
 
 /// The valid lengths, one for each batch.
-fn valid_lengths(q: &Array, length: &Array) -> Result<Array> {
+fn valid_lengths(op: &'static str, q: &Array, length: &Array) -> Result<Array> {
     let batch = q.shape().first().copied().unwrap_or(1);
-    let length = integers("key_length", length)?;
+    let length = integers(op, "key_length", length)?;
     match length.shape() {
         &[] | &[1] => crate::ops::broadcast_to(&length, &[batch])?.contiguous(),
         &[own] if own == batch => length.contiguous(),
-        other => Err(Error::shape(NAME, "key_length", format!("[] or [{batch}]"), other)),
+        other => Err(Error::shape(op, "key_length", format!("[] or [{batch}]"), other)),
     }
 }
 
-fn integers(argument: &str, x: &Array) -> Result<Array> {
+fn integers(op: &'static str, argument: &str, x: &Array) -> Result<Array> {
     if x.dtype().is_float() || x.dtype() == DType::Bool {
-        return Err(Error::dtype(NAME, argument, "an integer type", x.dtype()));
+        return Err(Error::dtype(op, argument, "an integer type", x.dtype()));
     }
     x.astype(DType::I32)
 }

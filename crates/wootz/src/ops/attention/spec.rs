@@ -6,9 +6,13 @@ use std::ops::Range;
 use crate::array::{DType, Meta};
 use crate::error::{Error, Result};
 use crate::op::{Op, expect_contiguous};
+use crate::quant::Scheme;
 
 /// The widest head that kernels take.
 pub const MOST_DIMS: usize = 512;
+
+/// Inputs of attention to quantized keys and values before the optional ones.
+pub(super) const QUANTIZED: usize = 7;
 
 /// The kind of an array of masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +95,11 @@ impl AttentionSpec {
         AttentionSpec { causal: true, ..AttentionSpec::new(scale) }
     }
 
+    /// How many optional arrays there are.
+    fn optional(&self, sinks: bool) -> usize {
+        (self.mask != MaskKind::None) as usize + sinks as usize + self.lengths.count()
+    }
+
     /// The keys that query `row`, which is of this sequence, sees by its position.
     pub(super) fn sees(&self, row: usize, sequence: &Sequence) -> Range<usize> {
         let Sequence { queries, keys } = sequence;
@@ -129,16 +138,44 @@ impl Sizes {
         optional: usize,
         sinks: bool,
     ) -> Result<Sizes> {
+        let count = optional + spec.optional(sinks);
+        crate::op::expect_inputs(op, inputs, count)?;
+        (0..count).try_for_each(|index| expect_contiguous(op, inputs, index))?;
+        check_numbers(op.name(), spec)?;
+        let sizes = Sizes::of_arrays(op.name(), inputs[0], inputs[1], inputs[2])?;
+        sizes.with_optional(op.name(), spec, &inputs[optional..], sinks)
+    }
+
+    /// Checks `q` and the codes, scales and biases of `k` and of `v`, and then the optional arrays.
+    pub(super) fn check_quantized(
+        op: &dyn Op,
+        spec: &AttentionSpec,
+        [keys, values]: [Scheme; 2],
+        inputs: &[&Meta],
+    ) -> Result<Sizes> {
         let name = op.name();
-        let has_mask = spec.mask != MaskKind::None;
-        let count = optional + has_mask as usize + sinks as usize + spec.lengths.count();
+        let count = QUANTIZED + spec.optional(spec.sinks);
         crate::op::expect_inputs(op, inputs, count)?;
         (0..count).try_for_each(|index| expect_contiguous(op, inputs, index))?;
         check_numbers(name, spec)?;
-        let mut sizes = Sizes::of_arrays(name, inputs[0], inputs[1], inputs[2])?;
-        let Sizes { batch, heads, queries, keys, dtype, .. } = sizes;
-        let mut next = optional;
-        if has_mask {
+        let q = inputs[0];
+        let k = decoded(name, "k", keys, &inputs[1..4], q.dtype)?;
+        let v = decoded(name, "v", values, &inputs[4..7], q.dtype)?;
+        let sizes = Sizes::of_arrays(name, q, &k, &v)?;
+        sizes.with_optional(name, spec, &inputs[QUANTIZED..], spec.sinks)
+    }
+
+    /// Checks the optional arrays.
+    fn with_optional(
+        mut self,
+        name: &'static str,
+        spec: &AttentionSpec,
+        inputs: &[&Meta],
+        sinks: bool,
+    ) -> Result<Sizes> {
+        let Sizes { batch, heads, queries, keys, dtype, .. } = self;
+        let mut next = 0;
+        if spec.mask != MaskKind::None {
             let mask = inputs[next];
             let whole = [batch, heads, queries, keys];
             let fits = |(own, whole): (&usize, &usize)| own == whole || *own == 1;
@@ -146,7 +183,7 @@ impl Sizes {
                 let expected = format!("one that broadcasts to {whole:?}");
                 return Err(Error::shape(name, "mask", expected, mask.shape()));
             }
-            sizes.mask.copy_from_slice(mask.shape());
+            self.mask.copy_from_slice(mask.shape());
             let wanted = if spec.mask == MaskKind::Bool { DType::Bool } else { dtype };
             if mask.dtype != wanted {
                 return Err(Error::dtype(name, "mask", wanted, mask.dtype));
@@ -167,10 +204,10 @@ impl Sizes {
                 }
                 expect(name, "query_ends", inputs[next], ends, DType::I32)?;
                 expect(name, "key_ends", inputs[next + 1], ends, DType::I32)?;
-                sizes.sequences = ends[0] - 1;
+                self.sequences = ends[0] - 1;
             }
         }
-        Ok(sizes)
+        Ok(self)
     }
 
     fn of_arrays(op: &'static str, q: &Meta, k: &Meta, v: &Meta) -> Result<Sizes> {
@@ -250,6 +287,39 @@ impl Sizes {
         let strides = [heads * queries * keys, queries * keys, keys, 1];
         std::array::from_fn(|axis| if self.mask[axis] == 1 { 0 } else { strides[axis] })
     }
+}
+
+/// What codes, scales and biases come to when they are decoded.
+fn decoded(
+    op: &'static str,
+    argument: &str,
+    scheme: Scheme,
+    arrays: &[&Meta],
+    dtype: DType,
+) -> Result<Meta> {
+    let Scheme::Affine { group_size, .. } = scheme else {
+        let expected = "an affine scheme, with scales and biases";
+        return Err(Error::argument(op, argument, expected, scheme));
+    };
+    scheme.check(op)?;
+    let name = |part: &str| format!("{part} of {argument}");
+    let [codes, scales, biases] = arrays else {
+        return Err(Error::argument(op, argument, "three arrays", arrays.len()));
+    };
+    let whole = codes.shape().last().and_then(|&words| scheme.weights(words));
+    let (&[batch, heads, keys, _], Some(dims)) = (codes.shape(), whole) else {
+        let words = scheme.codes(group_size);
+        let expected = format!("[batch, heads, keys, a multiple of {words} words] for {scheme}");
+        return Err(Error::shape(op, name("codes"), expected, codes.shape()));
+    };
+    expect(op, &name("codes"), codes, codes.shape(), DType::U32)?;
+    if !scales.dtype.is_float() {
+        return Err(Error::dtype(op, name("scales"), "a floating-point type", scales.dtype));
+    }
+    let groups = [batch, heads, keys, dims / group_size];
+    expect(op, &name("scales"), scales, &groups, scales.dtype)?;
+    expect(op, &name("biases"), biases, &groups, scales.dtype)?;
+    Meta::new(op, &[batch, heads, keys, dims], dtype)
 }
 
 /// The dtype that sums are kept in.

@@ -4,6 +4,8 @@
 use super::*;
 use crate::autograd::{grad, vjp};
 use crate::op::Op;
+use crate::ops::{Quantized, dequantize, quantize, quantized_cache_append};
+use crate::quant::Scheme;
 use crate::testing::devices;
 use crate::{Device, Encoder, Workspace, eval};
 
@@ -270,4 +272,153 @@ fn gradients_of_gradients_go_through_the_kernels() {
     let slope = |q: &[Array]| grad(loss)(q)?[0].square()?.sum(());
     let second = grad(slope)(&[x.q.clone()]).unwrap().remove(0);
     assert!(second.to_vec::<f32>().unwrap().iter().all(|x| x.is_finite()));
+}
+
+/// Quantized as MLX does it.
+fn coded(x: &Array, bits: usize, group_size: usize) -> Quantized {
+    quantize(x, Scheme::Affine { group_size, bits }).unwrap()
+}
+
+#[test]
+fn quantized_keys_are_attended_to_as_decoded_ones_are_on_every_device() {
+    let causal = AttentionOptions { causal: true, ..AttentionOptions::new(0.2) };
+    for device in devices() {
+        // A token, tokens of heads that share keys, and a prompt of more than one tile.
+        for (heads, lengths, dims, options) in [
+            ([1, 1], [1, 1025], 64, AttentionOptions::new(0.2)),
+            ([8, 2], [1, 700], 128, AttentionOptions { window: Some(300), ..causal }),
+            ([2, 1], [70, 130], 64, causal),
+        ] {
+            for (bits, group, dtype) in
+                [(8, 64, DType::F16), (6, 32, DType::BF16), (4, 32, DType::F32)]
+            {
+                let plain = given(&Device::cpu(), heads, lengths, dims);
+                let [k, v] = [&plain.k, &plain.v].map(|x| x.astype(dtype).unwrap());
+                let (k, v) = (coded(&k, bits, group), coded(&v, bits, group));
+                let wide = |x: &Quantized| {
+                    let scale = |x: &Array| x.astype(DType::F32).unwrap();
+                    let arrays = [1, 2].map(|index| scale(&x.arrays()[index]));
+                    let [scales, biases] = &arrays;
+                    let x = Quantized::new(x.scheme(), x.codes(), Some(scales), Some(biases));
+                    dequantize(&x.unwrap(), None).unwrap()
+                };
+                let want = attention(&plain.q, &wide(&k), &wide(&v), &options).unwrap();
+                let there = |x: &Quantized| {
+                    let arrays: Vec<Array> = (x.arrays().iter())
+                        .map(|array| crate::to_device(array, &device).unwrap())
+                        .collect();
+                    Quantized::new(x.scheme(), &arrays[0], arrays.get(1), arrays.get(2)).unwrap()
+                };
+                let q = crate::to_device(&plain.q, &device).unwrap();
+                let got = quantized_attention(&q, &there(&k), &there(&v), &options).unwrap();
+                assert_eq!(got.dtype(), DType::F32);
+                let off = error(&crate::to_device(&got, &Device::cpu()).unwrap(), &want);
+                assert!(off < 2e-5, "{device}, {lengths:?}, {bits} bits: off by {off:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn tokens_appended_to_a_quantized_cache_are_seen_as_if_they_had_been_there() {
+    for device in devices() {
+        let x = given(&device, [4, 2], [5, 5], 32);
+        let empty = || {
+            let zeros = vec![0.0f32; 2 * 8 * 32];
+            coded(&Array::from_slice_on(&zeros, &[1, 2, 8, 32], &device).unwrap(), 8, 32)
+        };
+        let whole = AttentionOptions { causal: true, ..AttentionOptions::new(0.3) };
+        let want =
+            quantized_attention(&x.q, &coded(&x.k, 8, 32), &coded(&x.v, 8, 32), &whole).unwrap();
+        let (mut k, mut v) = (empty(), empty());
+        for token in 0..5 {
+            let of = |x: &Array| x.index((.., .., token..token + 1, ..)).unwrap();
+            let at = |number: i64| Array::from_slice_on(&[number as i32], &[1], &device).unwrap();
+            k = quantized_cache_append(&k, &of(&x.k), &at(token)).unwrap();
+            v = quantized_cache_append(&v, &of(&x.v), &at(token)).unwrap();
+            let length = at(token + 1);
+            let options = AttentionOptions { key_length: Some(&length), ..whole };
+            let got = quantized_attention(&of(&x.q), &k, &v, &options).unwrap();
+            let off = error(&got, &of(&want));
+            assert!(off < 1e-5, "{device}, token {token}: off by {off:e}");
+        }
+        let row = Array::from_slice_on(&[0.0f32; 2 * 32], &[1, 2, 1, 32], &device).unwrap();
+        let position = Array::from_slice_on(&[8i32], &[1], &device).unwrap();
+        let full = quantized_cache_append(&k, &row, &position).unwrap();
+        assert!(full.codes().eval().is_err(), "{device}");
+    }
+}
+
+#[test]
+fn quantized_keys_that_do_not_fit_are_errors_with_the_numbers() {
+    let x = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();
+    let says = |result: Result<Array>, words: &[&str]| {
+        let text = result.unwrap_err().to_string();
+        for word in words {
+            assert!(text.contains(word), "{text}: no {word}");
+        }
+    };
+    let plain = AttentionOptions::new(1.0);
+    let (q, k) = (x(&[1, 6, 3, 64]), coded(&x(&[1, 2, 5, 64]), 8, 32));
+    let attend = |k: &Quantized, v: &Quantized| quantized_attention(&q, k, v, &plain);
+    let heads = coded(&x(&[1, 4, 5, 64]), 8, 32);
+    says(attend(&heads, &heads), &["quantized_attention", "6", "4"]);
+    let dims = coded(&x(&[1, 2, 5, 32]), 8, 32);
+    says(attend(&dims, &k), &["k", "64]", "[1, 2, 5, 32]"]);
+    let longer = coded(&x(&[1, 2, 6, 64]), 8, 32);
+    says(attend(&k, &longer), &["v", "[1, 2, 5, dims]", "[1, 2, 6, 64]"]);
+    let blocks = quantize(&x(&[1, 2, 5, 64]), crate::quant::Format::Q8_0).unwrap();
+    says(attend(&blocks, &k), &["k", "affine", "Q8_0"]);
+    let length = Array::from_slice(&[6i32], &[1]).unwrap();
+    let options = AttentionOptions { key_length: Some(&length), ..plain };
+    let result = quantized_attention(&q, &k, &k, &options).unwrap();
+    says(result.eval().map(|()| result), &["key_length", "6"]);
+    // A group that does not divide a row, bits that there are not, and rows of another width.
+    let group = quantize(&x(&[1, 2, 5, 32]), Scheme::Affine { group_size: 64, bits: 8 });
+    says(group.map(|_| q.clone()), &["64", "32"]);
+    let bits = quantize(&x(&[1, 2, 5, 64]), Scheme::Affine { group_size: 64, bits: 7 });
+    says(bits.map(|_| q.clone()), &["bits", "7"]);
+    let position = Array::from_slice(&[0i32], &[1]).unwrap();
+    let result = quantized_cache_append(&k, &x(&[1, 2, 1, 32]), &position);
+    says(result.map(|_| q.clone()), &["update", "[1, 2, 5, 64]", "[1, 2, 1, 32]"]);
+    // The operation itself, which anybody can make.
+    let [codes, scales, biases] = [0, 1, 2].map(|index| &k.arrays()[index]);
+    let spec = AttentionSpec::new(1.0);
+    let apply = |keys: Scheme, codes: &Array, scales: &Array| {
+        let op = QuantizedAttention { spec, keys, values: k.scheme() };
+        let rest = k.arrays();
+        Array::apply(op, &[&q, codes, scales, biases, &rest[0], &rest[1], &rest[2]])
+    };
+    says(apply(Scheme::Mxfp8, codes, scales), &["k", "affine", "mxfp8"]);
+    says(apply(k.scheme(), codes, &x(&[1, 2, 5, 1])), &["scales of k", "[1, 2, 5, 2]"]);
+    says(apply(k.scheme(), &x(&[1, 2, 5, 16]), scales), &["codes of k", "uint32", "float32"]);
+}
+
+#[test]
+fn a_length_that_there_is_no_room_for_leaves_the_output_as_it_was() {
+    for device in devices() {
+        // As one part, and split over many workgroups.
+        for keys in [20, 1000] {
+            let x = given(&device, [2, 1], [2, keys], 8);
+            let length = Array::from_slice_on(&[keys as i32 + 1], &[1], &device).unwrap();
+            let before = numbers(9, &[1, 2, 2, 8], &device);
+            let out =
+                Array::from_slice_on(&before.to_vec::<f32>().unwrap(), &[1, 2, 2, 8], &device);
+            let out = out.unwrap();
+            eval([&x.q, &x.k, &x.v]).unwrap();
+            let op = Attention::new(AttentionSpec {
+                lengths: Lengths::Valid,
+                ..AttentionSpec::new(0.5)
+            });
+            let mut workspace = Workspace::new(&device, 1 << 16).unwrap();
+            let mut encoder = Encoder::new(&device).unwrap();
+            let inputs = [&x.q, &x.k, &x.v, &length];
+            let done = encoder
+                .run(&op, &inputs, &[&out], &mut workspace)
+                .and_then(|()| encoder.submit()?.wait());
+            assert!(done.unwrap_err().to_string().contains("key_length"), "{device}");
+            let kept = out.memory_bytes().unwrap() == before.to_bytes().unwrap();
+            assert!(kept, "{device}, {keys} keys");
+        }
+    }
 }

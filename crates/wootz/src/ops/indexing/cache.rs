@@ -49,6 +49,76 @@ pub fn cache_ring(cache: &Array, update: &Array, position: &Array) -> Result<Arr
     cache.at(everything).set(update)
 }
 
+/// [`cache_append`] for a cache of quantized rows: the rows of `update` (`[..., length, features]`)
+/// are quantized as the cache is, and appended to its codes, scales and biases.
+///
+/// ```
+/// use wootz::quant::Scheme;
+/// use wootz::{Array, DType, dequantize, quantize, quantized_cache_append};
+/// let scheme = Scheme::new("affine", Some(32), Some(8))?;
+/// let cache = quantize(&Array::zeros(&[1, 4, 32], DType::F32)?, scheme)?;
+/// let row = Array::ones(&[1, 1, 32], DType::F32)?;
+/// let cache = quantized_cache_append(&cache, &row, &Array::new(2)?)?;
+/// assert_eq!(cache.shape(), [1, 4, 32]);
+/// assert_eq!(dequantize(&cache, None)?.sum(())?.item::<f32>()?, 32.0);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn quantized_cache_append(
+    cache: &Quantized,
+    update: &Array,
+    position: &Array,
+) -> Result<Quantized> {
+    quantized_rows("quantized_cache_append", cache, update, position, cache_append)
+}
+
+/// [`cache_ring`] for a cache of quantized rows, as [`quantized_cache_append`].
+///
+/// ```
+/// use wootz::quant::Scheme;
+/// use wootz::{Array, DType, dequantize, quantize, quantized_cache_ring};
+/// let scheme = Scheme::new("affine", Some(32), Some(8))?;
+/// let cache = quantize(&Array::zeros(&[1, 2, 32], DType::F32)?, scheme)?;
+/// let row = Array::ones(&[1, 1, 32], DType::F32)?;
+/// let cache = quantized_cache_ring(&cache, &row, &Array::new(3)?)?;
+/// assert_eq!(dequantize(&cache, None)?.to_vec::<f32>()?[31..33], [0.0, 1.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn quantized_cache_ring(
+    cache: &Quantized,
+    update: &Array,
+    position: &Array,
+) -> Result<Quantized> {
+    quantized_rows("quantized_cache_ring", cache, update, position, cache_ring)
+}
+
+/// Quantizes rows as a cache is, and writes them to each of its arrays.
+fn quantized_rows(
+    op: &'static str,
+    cache: &Quantized,
+    update: &Array,
+    position: &Array,
+    write: fn(&Array, &Array, &Array) -> Result<Array>,
+) -> Result<Quantized> {
+    if !update.dtype().is_float() {
+        return Err(Error::dtype(op, "update", "a floating-point type", update.dtype()));
+    }
+    let shape = cache.shape();
+    if update.shape().last() != shape.last() {
+        let expected = format!("rows of a cache of {shape:?}");
+        return Err(Error::shape(op, "update", expected, update.shape()));
+    }
+    // Affine scales have the dtype of what they are made of.
+    let update = match cache.biases() {
+        Some(biases) => update.astype(biases.dtype())?,
+        None => update.clone(),
+    };
+    let rows = quantize(&update, cache.scheme())?;
+    let arrays = (cache.arrays().iter().zip(rows.arrays()))
+        .map(|(cache, rows)| write(cache, rows, position))
+        .collect::<Result<Vec<_>>>()?;
+    Quantized::new(cache.scheme(), &arrays[0], arrays.get(1), arrays.get(2))
+}
+
 /// The axis of rows, after a look at the shapes.
 fn check(op: &'static str, cache: &Array, update: &Array, position: &Array) -> Result<usize> {
     let rank = cache.rank();

@@ -15,7 +15,7 @@ mod update;
 pub use along_axis::{
     TakeAlongAxis, TakeAlongAxisBackward, put_along_axis, take_along_axis, take_along_axis_backward,
 };
-pub use cache::{cache_append, cache_ring};
+pub use cache::{cache_append, cache_ring, quantized_cache_append, quantized_cache_ring};
 pub use gather::{gather, slice_dynamic, take};
 pub use index::{Ellipsis, Index, IndexStep, IntoIndices, NewAxis, Slice};
 pub use scatter::{Reduce, scatter, slice_update_dynamic};

@@ -1,14 +1,15 @@
 //! Normalisation over the last axis: `rms_norm`, `layer_norm` and `l2_norm`, with their backward
-//! kernels as operations of their own, and `rms_norm` of a sum, which saves a pass over memory.
-//! Everything accumulates in `float32`, or in `float64` for `float64`.
+//! kernels as operations of their own, and `rms_norm` of a sum, which saves a pass over memory; and
+//! `group_norm`, over the positions of a sample, with kernels of its own. Everything accumulates in `float32`, or in `float64` for `float64`.
 //!
-//! All are one kernel: layer_norm is rms_norm of rows whose mean was taken away, and l2_norm has the
+//! All but that are one kernel: layer_norm is rms_norm of rows whose mean was taken away, and l2_norm has the
 //! sum of the squares for their mean.
 
 mod add_rms_norm;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod group_norm;
 mod l2_norm;
 mod layer_norm;
 mod rms_norm;
@@ -17,6 +18,7 @@ mod rows;
 mod tests;
 
 pub use add_rms_norm::*;
+pub use group_norm::*;
 pub use l2_norm::*;
 pub use layer_norm::*;
 pub use rms_norm::*;
@@ -96,6 +98,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     entries.extend(layer_norm::entries());
     entries.extend(l2_norm::entries());
     entries.extend(add_rms_norm::entries());
+    entries.extend(group_norm::entries());
     entries
 }
 

@@ -149,6 +149,7 @@ fn gather_cases() -> Vec<Case> {
     vec![
         words("matrices", &[2, 3, 64], &[4, 5, 64], &[7], &[7], true),
         words("many rows", &[2, 9, 32], &[2, 70, 32], &[3], &[3], true),
+        words("many products", &[20, 4, 32], &[2, 40, 32], &[20], &[20], true),
         words("rows of weights", &[2, 3, 5], &[4, 5, 32], &[3, 1], &[1, 2], false),
         words("no products", &[2, 3, 32], &[4, 5, 32], &[0], &[0], true),
         experts.fixed(2, DType::U32, 0.0..3.0).tolerance(product_tolerance(true)),

@@ -1,41 +1,60 @@
+// A workgroup multiplies up to X rows of `x` with ROWS rows of weights. Threads take units of 32 weights in
+// turns, so that a subgroup reads neighbouring words, each once for all rows of `x`. What the threads come to
+// is added up in subgroups, and then between them.
 
-// A workgroup multiplies one row of `x` with eight rows of weights. Each has 32 threads, which take
-// units of 32 weights in turns; their sums are added by halves.
+const SUMS = ROWS * X;
+var<workgroup> partial: array<f32, THREADS * SUMS>;
 
-const LANES = 32u;
-const OUTPUTS = 8u;
-var<workgroup> partial: array<f32, 256>;
-
-@compute @workgroup_size(256)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,
-        @builtin(local_invocation_index) lid: u32) {
+        @builtin(local_invocation_index) lid: u32/* BUILTINS */) {
     let group = wid.x + wid.y * groups.x;
-    let blocks = (p.n + OUTPUTS - 1u) / OUTPUTS;
-    let row = group / blocks;
-    let column = (group % blocks) * OUTPUTS + lid / LANES;
-    let lane = lid % LANES;
+    let blocks = (p.n + ROWS - 1u) / ROWS;
+    let batch = group / blocks;
+    let first = (group % blocks) * ROWS;
     // Groups past the end, and those after a bad index, still meet the barriers.
-    let counts = group < p.groups && column < p.n && running();
+    let counts = group < p.groups && running();
 
-    var sum = 0.0;
+    var sums: array<f32, SUMS>;
+    for (var i = 0u; i < SUMS; i++) { sums[i] = 0.0; }
     if (counts) {
-        let batch = row / p.m;
         let units = p.k / 32u;
-        let first = (w_matrix(batch) * p.n + column) * units;
-        let x_first = p.x_at + (x_matrix(batch) * p.m + row % p.m) * p.k;
+        let w_first = (w_matrix(batch) * p.n + first) * units;
+        let x_first = p.x_at + x_matrix(batch) * p.m * p.k;
         var weights: array<f32, 32>;
-        for (var unit = lane; unit < units; unit += LANES) {
-            weights_of(first + unit, &weights);
-            for (var i = 0u; i < 32u; i++) {
-                sum = fma(weights[i], x(x_first + unit * 32u + i), sum);
+        var held: array<f32, 32>;
+        for (var unit = lid; unit < units; unit += THREADS) {
+            if (X == 1u) {
+                for (var i = 0u; i < 32u; i++) { held[i] = x(x_first + unit * 32u + i); }
+            }
+            for (var row = 0u; row < ROWS; row++) {
+                if (first + row < p.n) {
+                    weights_of(w_first + row * units + unit, &weights);
+                    if (X == 1u) {
+                        for (var i = 0u; i < 32u; i++) {
+                            sums[row] = fma(weights[i], held[i], sums[row]);
+                        }
+                    } else {
+                        for (var j = 0u; j < min(X, p.m); j++) {
+                            let at = x_first + j * p.k + unit * 32u;
+                            var sum = sums[row * X + j];
+                            for (var i = 0u; i < 32u; i++) { sum = fma(weights[i], x(at + i), sum); }
+                            sums[row * X + j] = sum;
+                        }
+                    }
+                }
             }
         }
     }
-    partial[lid] = sum;
-    workgroupBarrier();
-    for (var half = LANES / 2u; half > 0u; half /= 2u) {
-        if (lane < half) { partial[lid] += partial[lid + half]; }
-        workgroupBarrier();
+    for (var i = 0u; i < SUMS; i++) {
+        let sum = added(sums[i]);
+        if (LANE == 0u) { partial[SUBGROUP * SUMS + i] = sum; }
     }
-    if (counts && lane == 0u) { out_set(row * p.n + column, partial[lid]); }
+    workgroupBarrier();
+    let row = first + lid / X;
+    if (counts && lid < SUMS && row < p.n && lid % X < p.m) {
+        var sum = 0.0;
+        for (var i = 0u; i < SUBGROUPS; i++) { sum += partial[i * SUMS + lid]; }
+        out_set((batch * p.m + lid % X) * p.n + row, sum);
+    }
 }

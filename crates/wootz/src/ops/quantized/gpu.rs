@@ -14,10 +14,8 @@ use crate::quant::Scheme;
 const UNITS: usize = 64;
 /// Rows of `x` up to which products are done row by row.
 const FEW: usize = 8;
-/// Rows of weights for each workgroup that multiplies one row of `x`.
-const OUTPUTS: usize = 8;
-/// Rows and columns of a tile.
-const TILE: [usize; 2] = [32, 64];
+/// Products with chosen matrices that are done one by one: the experts of one token are all different.
+const FEW_PRODUCTS: usize = 16;
 
 pub(super) fn dequantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
     let meta = call.output_meta(0);
@@ -105,79 +103,257 @@ pub(super) fn matmul(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) ->
              fn running() -> bool {{ return true; }}\n"
         ),
         key: format!("{each}"),
-        params: vec![0, 0, 0, 0],
+        params: vec![0; 5],
         bindings: Vec::new(),
+        status: false,
     };
-    product(call, scheme, transpose, indices)
+    let Some(sizes) = Product::new(call)? else { return Ok(()) };
+    if transpose && sizes.m <= FEW {
+        return gemv(call, scheme, sizes, &indices);
+    }
+    let way = Tiles::of(call, [sizes.m, sizes.n]);
+    let [rows, columns] = way.sides();
+    let groups = sizes.batch * sizes.m.div_ceil(rows) * sizes.n.div_ceil(columns);
+    let text = include_str!("batched.wgsl");
+    tiles(call, scheme, transpose, sizes, &indices, (way, groups, text))
 }
 
+/// Products with matrices that indices choose: one by one if they are few, else those of each matrix
+/// together, so that its weights are decoded once for a tile of their rows.
 pub(super) fn gather(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) -> Result<()> {
     let first = 1 + scheme.arrays();
-    let (lefts, rights) = (call.meta(0).shape()[0], call.meta(1).shape()[0]);
+    let (lefts, experts) = (call.meta(0).shape()[0], call.meta(1).shape()[0]);
     let (lhs, rhs) = (call.meta(first), call.meta(first + 1));
-    if lhs.size() == 0 {
+    let count = lhs.size();
+    if count == 0 {
         return Ok(());
     }
     check_on_gpu(call, first, lefts, false)?;
-    check_on_gpu(call, first + 1, rights, false)?;
-    let binding = first + 1 + !scheme.table().is_empty() as usize;
-    let text = [
-        packed::reader("lhs", binding, lhs.dtype),
-        packed::reader("rhs", binding + 1, lhs.dtype),
-        status(binding + 2),
-        place_function(lhs.dtype, false),
-        "fn x_matrix(batch: u32) -> u32 { return place(lhs(p.lhs_at + batch), p.lefts).x; }\n\
-         fn w_matrix(batch: u32) -> u32 { return place(rhs(p.rhs_at + batch), p.rights).x; }\n\
-         fn running() -> bool { return !failed(); }\n"
-            .to_string(),
+    check_on_gpu(call, first + 1, experts, false)?;
+    let params = vec![
+        word(lhs.layout.offset)?,
+        word(rhs.layout.offset)?,
+        word(lefts)?,
+        word(experts)?,
+        word(count)?,
     ];
+    let Some(sizes) = Product::new(call)? else { return Ok(()) };
+    let binding = first + 1 + !scheme.table().is_empty() as usize;
+    if transpose && sizes.m <= FEW && count <= FEW_PRODUCTS {
+        let text = [
+            packed::reader("lhs", binding, lhs.dtype),
+            packed::reader("rhs", binding + 1, lhs.dtype),
+            status(binding + 2),
+            place_function(lhs.dtype, false),
+            "fn x_matrix(batch: u32) -> u32 { return place(lhs(p.lhs_at + batch), p.lefts).x; }\n\
+             fn w_matrix(batch: u32) -> u32 { return place(rhs(p.rhs_at + batch), p.experts).x; }\n\
+             fn running() -> bool { return !failed(); }\n"
+                .to_string(),
+        ];
+        let indices = Indices {
+            text: text.concat(),
+            key: format!("gather {}", lhs.dtype),
+            params,
+            bindings: vec![Bind::Input(first), Bind::Input(first + 1)],
+            status: true,
+        };
+        return gemv(call, scheme, sizes, &indices);
+    }
+    let sorted = sorted(call, first, lefts, experts)?;
+    let groups = include_str!("../matmul/gather/groups.wgsl");
     let indices = Indices {
-        text: text.concat(),
-        key: format!("gather {}", lhs.dtype),
-        params: vec![
+        // What decodes weights has a `product` of its own.
+        text: (groups.replace("@binding(3)", &format!("@binding({binding})")))
+            .replace("fn product(", "fn number("),
+        key: "sorted".into(),
+        params,
+        bindings: vec![Bind::Read(&sorted)],
+        status: false,
+    };
+    // As many rows as one would find with a matrix.
+    let way = Tiles::of(call, [count * sizes.m / experts, sizes.n]);
+    let [rows, columns] = way.sides();
+    // A matrix has at most one tile that is not full.
+    let groups = (count * sizes.m / rows + experts) * sizes.n.div_ceil(columns);
+    let text = include_str!("sorted.wgsl");
+    tiles(call, scheme, transpose, sizes, &indices, (way, groups, text))
+}
+
+/// Which products belong together, in the order of their matrices: see `groups.wgsl`.
+fn sorted(
+    call: &mut GpuCall<'_>,
+    first: usize,
+    lefts: usize,
+    experts: usize,
+) -> Result<Arc<GpuBuffer>> {
+    let (lhs, rhs) = (call.meta(first), call.meta(first + 1));
+    let (count, dtype) = (lhs.size(), lhs.dtype);
+    let groups = call.temporary(4 * (experts + 1 + 3 * count))?;
+    call.launch_with_status(&Kernel {
+        variant: format!("group {dtype}"),
+        source: &|| {
+            [
+                packed::PACKING,
+                &packed::reader("lhs", 0, dtype),
+                &packed::reader("rhs", 1, dtype),
+                &status(3),
+                &place_function(dtype, false),
+                include_str!("../matmul/gather/group.wgsl"),
+            ]
+            .concat()
+        },
+        bindings: &[Bind::Input(first), Bind::Input(first + 1), Bind::Write(&groups)],
+        params: &[
+            word(count)?,
+            word(experts)?,
+            word(lefts)?,
             word(lhs.layout.offset)?,
             word(rhs.layout.offset)?,
-            word(lefts)?,
-            word(rights)?,
         ],
-        bindings: vec![Bind::Input(first), Bind::Input(first + 1)],
-    };
-    product(call, scheme, transpose, indices)
+        groups: grid((experts + 1).div_ceil(256)),
+    })?;
+    Ok(groups)
 }
 
 /// Which matrices a product takes.
-struct Indices {
-    /// The functions `x_matrix`, `w_matrix` and `running`, and what they read, which is bound last.
+struct Indices<'a> {
+    /// Functions that tell them, and what they read, which is bound last.
     text: String,
     key: String,
     params: Vec<u32>,
-    bindings: Vec<Bind<'static>>,
+    bindings: Vec<Bind<'a>>,
+    /// Whether the status words are bound as well.
+    status: bool,
 }
 
-fn product(
+/// The sizes of products.
+#[derive(Clone, Copy)]
+struct Product {
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+}
+
+impl Product {
+    /// None if there is nothing to compute.
+    fn new(call: &GpuCall<'_>) -> Result<Option<Product>> {
+        let (x, output) = (call.meta(0), call.output_meta(0));
+        let (&[_, m, k], &[batch, _, n]) = (x.shape(), output.shape()) else {
+            return Err(Error::shape("quantized_matmul", "x", "three axes", x.shape()));
+        };
+        Ok((output.size() > 0).then_some(Product { batch, m, n, k }))
+    }
+}
+
+/// How workgroups compute tiles of products.
+#[derive(Clone, Copy)]
+enum Tiles {
+    Plain,
+    /// Of cooperative matrices.
+    Cooperative,
+}
+
+impl Tiles {
+    fn of(call: &GpuCall<'_>, [m, n]: [usize; 2]) -> Tiles {
+        let enough = m > 32 && n > 32;
+        match enough && call.gpu().has_cooperative_matrix() {
+            true => Tiles::Cooperative,
+            false => Tiles::Plain,
+        }
+    }
+
+    /// Rows and columns of a tile.
+    fn sides(self) -> [usize; 2] {
+        match self {
+            Tiles::Plain => [32, 64],
+            Tiles::Cooperative => [64, 64],
+        }
+    }
+}
+
+/// Rows of weights times few rows of `x`.
+fn gemv(
+    call: &mut GpuCall<'_>,
+    scheme: Scheme,
+    sizes: Product,
+    indices: &Indices<'_>,
+) -> Result<()> {
+    // Rows of `x` and of weights whose sums a thread has, and threads that have something to do.
+    let x = sizes.m.next_power_of_two();
+    let rows = if x > 4 { 2 } else { 4 };
+    let threads = if sizes.k <= 32 * 32 { 32 } else { 64 };
+    let subgroups = call.gpu().has_subgroups();
+    let source = || {
+        let constants =
+            format!("const X = {x}u;\nconst ROWS = {rows}u;\nconst THREADS = {threads}u;\n");
+        let text = include_str!("gemv.wgsl");
+        // Without subgroups every thread is one.
+        let [added, builtins, lane, subgroup, count] = match subgroups {
+            true => [
+                "subgroupAdd(sum)",
+                ",\n@builtin(subgroup_id) subgroup: u32, \
+                 @builtin(subgroup_invocation_id) lane: u32, \
+                 @builtin(num_subgroups) subgroups: u32",
+                "lane",
+                "subgroup",
+                "subgroups",
+            ],
+            false => ["sum", "", "0u", "lid", "THREADS"],
+        };
+        let text = text.replace("/* BUILTINS */", builtins).replace("SUBGROUPS", count);
+        let text = text.replace("SUBGROUP", subgroup).replace("LANE", lane);
+        format!("{constants}fn added(sum: f32) -> f32 {{ return {added}; }}\n{text}")
+    };
+    let groups = sizes.batch * sizes.n.div_ceil(rows);
+    let variant = format!("gemv/{x}/{threads}/{subgroups}");
+    launch(call, scheme, true, sizes, indices, Text { variant, source: &source, groups, head: "" })
+}
+
+/// Tiles of products: how, how many, and the functions that tell which.
+fn tiles(
     call: &mut GpuCall<'_>,
     scheme: Scheme,
     transpose: bool,
-    indices: Indices,
+    sizes: Product,
+    indices: &Indices<'_>,
+    (way, groups, places): (Tiles, usize, &str),
 ) -> Result<()> {
-    let (x, output) = (call.meta(0), call.output_meta(0));
-    let (&[_, m, k], &[batch, _, n]) = (x.shape(), output.shape()) else {
-        return Err(Error::shape("quantized_matmul", "x", "three axes", x.shape()));
+    let (variant, head, text) = match way {
+        Tiles::Plain => ("tiled", "", include_str!("tiled.wgsl")),
+        Tiles::Cooperative => {
+            ("cooperative", "enable wgpu_cooperative_matrix;\n", include_str!("cooperative.wgsl"))
+        }
     };
-    if output.size() == 0 {
-        return Ok(());
-    }
-    let dtype = output.dtype;
+    let source = || [places, text].concat();
+    let variant = variant.to_string();
+    launch(call, scheme, transpose, sizes, indices, Text { variant, source: &source, groups, head })
+}
+
+/// One of the ways to multiply.
+struct Text<'a> {
+    variant: String,
+    /// The kernel, without what all have in common.
+    source: &'a dyn Fn() -> String,
+    groups: usize,
+    /// Extensions of the language.
+    head: &'a str,
+}
+
+fn launch(
+    call: &mut GpuCall<'_>,
+    scheme: Scheme,
+    transpose: bool,
+    sizes: Product,
+    indices: &Indices<'_>,
+    text: Text<'_>,
+) -> Result<()> {
+    let Product { m, n, k, .. } = sizes;
     expect_units(call, if transpose { k } else { n })?;
+    let (x, dtype) = (call.meta(0), call.output_meta(0).dtype);
     let weights = Weights::new(call, scheme, 1)?;
-    let row_by_row = transpose && m <= FEW;
-    let groups = if row_by_row {
-        batch * m * n.div_ceil(OUTPUTS)
-    } else {
-        batch * m.div_ceil(TILE[0]) * n.div_ceil(TILE[1])
-    };
     let mut params = weights.offsets.to_vec();
-    for value in [x.layout.offset, m, n, k, groups] {
+    for value in [x.layout.offset, m, n, k, text.groups] {
         params.push(word(value)?);
     }
     params.extend(&indices.params);
@@ -185,22 +361,19 @@ fn product(
     let out = 1 + weights.count();
     let kernel = Kernel {
         variant: format!(
-            "{scheme}/{dtype}/{transpose}/{row_by_row}/{}/{}",
-            weights.key, indices.key
+            "{}/{scheme}/{dtype}/{transpose}/{}/{}",
+            text.variant, weights.key, indices.key
         ),
         source: &|| {
-            let text = match row_by_row {
-                true => include_str!("gemv.wgsl"),
-                false => include_str!("tiled.wgsl"),
-            };
             [
+                text.head.to_string(),
                 weights.text(1, "value"),
                 packed::reader("x", 0, dtype),
                 packed::writer("out", out, dtype),
+                include_str!("product.wgsl").into(),
                 indices.text.clone(),
                 format!("const TRANSPOSE = {transpose};\n"),
-                include_str!("product.wgsl").into(),
-                text.into(),
+                (text.source)(),
             ]
             .concat()
         },
@@ -212,12 +385,11 @@ fn product(
         ]
         .concat(),
         params: &params,
-        groups: grid(groups),
+        groups: grid(text.groups),
     };
-    if indices.bindings.is_empty() {
-        call.launch(&kernel)
-    } else {
-        call.launch_with_status(&kernel)
+    match indices.status {
+        true => call.launch_with_status(&kernel),
+        false => call.launch(&kernel),
     }
 }
 

@@ -3,6 +3,9 @@
 struct Params {
     w_at: u32, scales_at: u32, biases_at: u32,
     x_at: u32, m: u32, n: u32, k: u32, groups: u32,
-    lhs_at: u32, rhs_at: u32, lefts: u32, rights: u32,
+    lhs_at: u32, rhs_at: u32, lefts: u32, experts: u32, items: u32,
 }
 var<immediate> p: Params;
+
+// Rows of the result that a workgroup computes: the first, and how many there are with the same matrix of weights.
+struct Tile { batch: u32, matrix: u32, top: u32, rows: u32, left: u32 }

@@ -12,44 +12,34 @@ var<workgroup> w_tile: array<f32, 32u * COLUMNS>;
 fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3u,
         @builtin(local_invocation_index) lid: u32) {
     let group = wid.x + wid.y * groups.x;
-    let across = (p.n + COLUMNS - 1u) / COLUMNS;
-    let down = (p.m + ROWS - 1u) / ROWS;
-    let batch = group / (across * down);
-    let top = group / across % down * ROWS;
-    let left = group % across * COLUMNS;
-    let counts = group < p.groups && running();
-    var x_first = 0u;
-    var matrix = 0u;
-    if (counts) {
-        x_first = p.x_at + x_matrix(batch) * p.m * p.k;
-        matrix = w_matrix(batch);
-    }
+    let tile = tile_of(group, ROWS, COLUMNS);
+    let counts = group < p.groups && tile.top < tile.rows;
 
     var weights: array<f32, 32>;
     var sums: array<f32, 32>;
     for (var i = 0u; i < 32u; i++) { sums[i] = 0.0; }
     for (var start = 0u; start < p.k; start += 32u) {
         for (var e = lid; e < ROWS * 32u; e += 64u) {
-            let row = top + e / 32u;
+            let row = tile.top + e / 32u;
             let depth = start + e % 32u;
             var value = 0.0;
-            if (counts && row < p.m && depth < p.k) { value = x(x_first + row * p.k + depth); }
+            if (counts && row < tile.rows && depth < p.k) { value = x(x_row(tile, row) + depth); }
             x_tile[e / 32u * PITCH + e % 32u] = value;
         }
         for (var i = 0u; i < 32u; i++) { weights[i] = 0.0; }
         if (TRANSPOSE) {
             // Units lie along k: a thread has a column.
-            let column = left + lid;
+            let column = tile.left + lid;
             if (counts && column < p.n) {
-                weights_of((matrix * p.n + column) * (p.k / 32u) + start / 32u, &weights);
+                weights_of((tile.matrix * p.n + column) * (p.k / 32u) + start / 32u, &weights);
             }
             for (var i = 0u; i < 32u; i++) { w_tile[i * COLUMNS + lid] = weights[i]; }
         } else {
             // Units lie along n: two threads have a row.
             let depth = start + lid / 2u;
-            let unit = left / 32u + lid % 2u;
+            let unit = tile.left / 32u + lid % 2u;
             if (counts && depth < p.k && unit < p.n / 32u) {
-                weights_of((matrix * p.k + depth) * (p.n / 32u) + unit, &weights);
+                weights_of((tile.matrix * p.k + depth) * (p.n / 32u) + unit, &weights);
             }
             for (var i = 0u; i < 32u; i++) {
                 w_tile[lid / 2u * COLUMNS + lid % 2u * 32u + i] = weights[i];
@@ -68,11 +58,12 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
         workgroupBarrier();
     }
     for (var i = 0u; i < 4u; i++) {
-        let row = top + lid / 8u * 4u + i;
-        for (var j = 0u; j < 8u; j++) {
-            let column = left + lid % 8u + 8u * j;
-            if (counts && row < p.m && column < p.n) {
-                out_set((batch * p.m + row) * p.n + column, sums[i * 8u + j]);
+        let row = tile.top + lid / 8u * 4u + i;
+        if (counts && row < tile.rows) {
+            let out = out_row(tile, row);
+            for (var j = 0u; j < 8u; j++) {
+                let column = tile.left + lid % 8u + 8u * j;
+                if (column < p.n) { out_set(out + column, sums[i * 8u + j]); }
             }
         }
     }

@@ -4,6 +4,7 @@
 mod cases;
 mod composed;
 mod cpu;
+mod frequencies;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod scaling;
@@ -18,7 +19,6 @@ pub use scaling::{RopeAxes, RopeFrequencies, RopeScaling, RopeType};
 use crate::array::{Arg, Array, DType, Meta};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
-use crate::fast::moved_on_demand;
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Batch, Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_inputs};
@@ -62,10 +62,7 @@ pub fn rope(
         RopeBase::Base(base) if x.dtype() == DType::F64 => {
             Array::from_slice_on(&scaling::geometric(dims, base), &[1, half], x.device())?
         }
-        RopeBase::Base(base) => {
-            let frequencies = scaling::geometric_of_mlx(dims, base);
-            reshape(&moved_on_demand(&frequencies, x.device())?, &[1, half])?
-        }
+        RopeBase::Base(base) => frequencies::of_base(dims, base, x.device())?,
         RopeBase::Freqs(freqs) if freqs.shape() == [half] => {
             reshape(&reciprocal(freqs.astype(wide(x.dtype()))?)?, &[1, half])?
         }

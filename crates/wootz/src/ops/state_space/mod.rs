@@ -12,6 +12,7 @@ pub use delta::*;
 pub use scan::*;
 
 use crate::array::{DType, Meta};
+use crate::cpu::gemm::GemmElement;
 use crate::cpu::simd::rows::Float;
 use crate::cpu::simd::{Real, Vectorised};
 use crate::cpu::tile::Storage;
@@ -49,8 +50,8 @@ trait Element: Storage<Wide: Wide> + Send + Sync {}
 impl<T: Storage<Wide: Wide> + Send + Sync> Element for T {}
 
 /// What elements are computed in.
-trait Wide: Float + Real + Vectorised + bytemuck::Pod {}
-impl<T: Float + Real + Vectorised + bytemuck::Pod> Wide for T {}
+trait Wide: GemmElement<Sum = Self> + Float + Real + Vectorised + bytemuck::Pod {}
+impl<T: GemmElement<Sum = T> + Float + Real + Vectorised + bytemuck::Pod> Wide for T {}
 
 /// Runs a kernel for the dtype of the call's first input.
 macro_rules! for_dtype {

@@ -83,6 +83,21 @@ fn long_sequences_agree_on_every_device() -> Result<()> {
     agree_on_every_device(of_rule, &inputs)
 }
 
+#[test]
+fn gates_of_any_size_are_exact_in_chunks() -> Result<()> {
+    // Gates that products of a chunk's gates vanish with, that are zero, one, or negative.
+    const STEPS: usize = 70;
+    let mut inputs = inputs(STEPS)?;
+    let gates = [1e-30, 1.0, 0.0, 0.999, 1e-8, 1.0, -0.5, 1.0, 0.9, 1.0, 1.0].iter().cycle();
+    let gates: Vec<f32> = gates.take(2 * STEPS * 4).copied().collect();
+    inputs[3] = Array::from_slice(&gates, &[2, STEPS, 4])?;
+    let of_rule = |x: &[Array]| {
+        let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_rule, &inputs)
+}
+
 /// Results and gradients of a function on each device are near those in `float64`.
 fn agree_on_every_device(
     function: impl Fn(&[Array]) -> Result<Vec<Array>>,

@@ -2,7 +2,10 @@
 
 use wootz::fast::{RopeBase, rope};
 use wootz::op::Tolerance;
-use wootz::{AttentionOptions, DType, attention, attention_backward_d};
+use wootz::quant::Scheme;
+use wootz::{
+    AttentionOptions, DType, Quantized, attention, attention_backward_d, quantized_attention,
+};
 
 use super::Known;
 use super::tensor::Tensor;
@@ -54,6 +57,9 @@ pub(crate) fn cases() -> Vec<Known> {
         known("additive mask", How { mask: true, additive: true, ..causal }, Some(&[4, 9, 1])),
         known("bool mask", How { mask: true, ..none }, Some(&[2, 1, 9, 11]))
             .with(|case| case.fixed(3, DType::Bool, 0.0..2.0)),
+        quantized([8, 32], none),
+        quantized([4, 64], causal),
+        quantized([6, 32], How { window: Some(3), softcap: Some(1.5), ..causal }),
         rotary(false),
         rotary(true),
         Known::new(
@@ -106,6 +112,58 @@ fn attend(x: &[Tensor], how: How) -> Tensor {
         }
         if powers == 0.0 { 0.0 } else { sum / powers }
     })
+}
+
+/// Attention to codes of some bits, of which a word holds what fits and the next the rest.
+fn quantized([bits, group]: [usize; 2], how: How) -> Known {
+    const KEYS: [usize; 3] = [2, 2, 11];
+    let dims = 64;
+    let (words, groups) = (with_dims(&KEYS, dims * bits / 32), with_dims(&KEYS, dims / group));
+    let shapes: [&[usize]; 7] =
+        [&[2, 4, 9, dims], &words, &groups, &groups, &words, &groups, &groups];
+    let known = Known::new(
+        "quantized_attention",
+        &shapes,
+        move |x| {
+            let scheme = Scheme::Affine { group_size: group, bits };
+            let of = |x: &[wootz::Array]| Quantized::new(scheme, &x[0], Some(&x[1]), Some(&x[2]));
+            let options = AttentionOptions {
+                causal: how.causal,
+                window: how.window.map(|window| window as i64),
+                softcap: how.softcap,
+                ..AttentionOptions::new(SCALE)
+            };
+            quantized_attention(&x[0], &of(&x[1..4])?, &of(&x[4..7])?, &options)
+        },
+        move |x| {
+            let decode = |x: &[Tensor]| {
+                Tensor::from_fn(&with_dims(&KEYS, dims), |at| {
+                    let (row, e) = (&at[..3], at[3]);
+                    let element = |tensor: &Tensor, last| tensor.at(&with_dims(row, last));
+                    let code = (0..bits).fold(0.0, |code, bit| {
+                        let place = e * bits + bit;
+                        let word = element(&x[0], place / 32) as u64;
+                        code + (word >> (place % 32) & 1) as f64 * f64::from(1u32 << bit)
+                    });
+                    element(&x[1], e / group) * code + element(&x[2], e / group)
+                })
+            };
+            attend(&[x[0].clone(), decode(&x[1..4]), decode(&x[4..7])], how)
+        },
+    );
+    let most = 2.0 / f64::from(1u32 << bits);
+    known.label(&format!("{bits} bits")).with(|case| {
+        let mut case = case.range(-1.0..1.0).tolerance(Tolerance::Reduction);
+        for first in [1, 4] {
+            case = case.fixed(first, DType::U32, 0.0..4294967295.0);
+            case.inputs[first + 1].range = -most..most;
+        }
+        case
+    })
+}
+
+fn with_dims(row: &[usize], last: usize) -> Vec<usize> {
+    [row, &[last]].concat()
 }
 
 /// Six of nine features turned, from position 3 on.

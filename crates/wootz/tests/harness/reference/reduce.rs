@@ -2,12 +2,12 @@
 
 use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
-    Axes, CrossEntropyOptions, DType, add_rms_norm, cross_entropy_with, kl_divergence, l2_norm,
-    l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm, rms_norm_backward,
-    rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
+    Axes, CrossEntropyOptions, DType, add_rms_norm, cross_entropy_with, group_norm, kl_divergence,
+    l2_norm, l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm,
+    rms_norm_backward, rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
 };
 
-use super::tensor::Tensor;
+use super::tensor::{Tensor, indices};
 use super::{Function, Known};
 
 pub(crate) fn cases() -> Vec<Known> {
@@ -77,6 +77,7 @@ pub(crate) fn cases() -> Vec<Known> {
     cases.extend(rms_norms());
     cases.extend(l2_norms());
     cases.extend(layer_norms());
+    cases.extend(group_norms());
     cases.extend(vocabulary());
     cases.extend(lines());
     cases
@@ -277,6 +278,35 @@ fn layer_norms() -> Vec<Known> {
         },
     ];
     cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
+}
+
+/// Two groups of features over all positions of a sample.
+fn group_norms() -> Vec<Known> {
+    const EPS: f32 = 1e-2;
+    let case = |label: &str, neighbours: bool| {
+        Known::new(
+            "group_norm",
+            &[&[2, 3, 4], &[4], &[4]],
+            move |x| group_norm(&x[0], 2, Some(&x[1]), Some(&x[2]), EPS, neighbours),
+            move |x| {
+                Tensor::from_fn(&[2, 3, 4], |i| {
+                    let group = |feature: usize| if neighbours { feature / 2 } else { feature % 2 };
+                    let members: Vec<f64> = indices(&[3, 4])
+                        .into_iter()
+                        .filter(|j| group(j[1]) == group(i[2]))
+                        .map(|j| x[0].at(&[i[0], j[0], j[1]]))
+                        .collect();
+                    let mean = members.iter().sum::<f64>() / 6.0;
+                    let squares = members.iter().map(|value| (value - mean).powi(2)).sum::<f64>();
+                    let normal = (x[0].at(i) - mean) / (squares / 6.0 + EPS as f64).sqrt();
+                    normal * x[1].data[i[2]] + x[2].data[i[2]]
+                })
+            },
+        )
+        .label(label)
+        .with(|c| c.tolerance(Tolerance::Reduction))
+    };
+    vec![case("neighbours", true), case("every second feature", false)]
 }
 
 type Call = fn(&wootz::Array, Axes) -> wootz::Result<wootz::Array>;

@@ -11,6 +11,8 @@ use crate::cpu::simd::rows::{self, LANES, Lanes};
 pub(super) const MOST: usize = 4;
 /// Keys of a tile.
 pub(super) const KEYS: usize = 512;
+/// Keys of a tile that is decoded first, so few that it stays in a near cache until it is read.
+pub(super) const CODED_KEYS: usize = 128;
 
 /// The scores of `keys` keys: `count` rows of them.
 pub(super) fn scores<W: Wide>(

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Layout, Matrix, PAD, Seen, Sight, Wide, few, soften, transpose, with_dtype};
+use super::{
+    Coded, Layout, Lines, Matrix, PAD, Seen, Sight, Wide, few, soften, transpose, with_dtype,
+};
 use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::Block;
@@ -11,7 +13,8 @@ use crate::cpu::simd::{Real, Vectorised, dispatch};
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
 use crate::error::{Error, Result};
-use crate::ops::attention::spec::{AttentionSpec, MaskKind, Sizes};
+use crate::ops::attention::spec::{AttentionSpec, MaskKind, QUANTIZED, Sizes};
+use crate::quant::Scheme;
 
 use half::{bf16, f16};
 
@@ -27,19 +30,46 @@ pub(in super::super) fn forward(
     spec: &AttentionSpec,
     sizes: &Sizes,
 ) -> Result<()> {
-    with_dtype!(call, sizes.dtype, forward_as(spec, sizes))
+    with_dtype!(call, sizes.dtype, forward_as(spec, sizes, None))
 }
 
-fn forward_as<T>(call: &mut CpuCall<'_>, spec: &AttentionSpec, sizes: &Sizes) -> Result<()>
+pub(in super::super) fn forward_quantized(
+    call: &mut CpuCall<'_>,
+    spec: &AttentionSpec,
+    sizes: &Sizes,
+    schemes: [Scheme; 2],
+) -> Result<()> {
+    with_dtype!(call, sizes.dtype, forward_as(spec, sizes, Some(schemes)))
+}
+
+fn forward_as<T>(
+    call: &mut CpuCall<'_>,
+    spec: &AttentionSpec,
+    sizes: &Sizes,
+    schemes: Option<[Scheme; 2]>,
+) -> Result<()>
 where
     T: Storage + Send + Sync,
     T::Wide: Wide,
 {
     let Sizes { batch, heads, key_heads, queries, keys, dims, value_dims, .. } = *sizes;
-    let [q, k, v] = [call.input::<T>(0)?, call.input::<T>(1)?, call.input::<T>(2)?];
-    let sight = Sight::<T>::new(call, spec, sizes, 3)?;
+    let q = call.input::<T>(0)?;
+    let (k, v, optional) = match schemes {
+        None => {
+            let lines = |input: usize, width: usize| {
+                Ok::<_, Error>(Lines::Plain(Matrix::new(call.input::<T>(input)?, width)))
+            };
+            (lines(1, dims)?, lines(2, value_dims)?, 3)
+        }
+        Some([k, v]) => (
+            Lines::Coded(Coded::new(call, k, 1)?),
+            Lines::Coded(Coded::new(call, v, 4)?),
+            QUANTIZED,
+        ),
+    };
+    let sight = Sight::<T>::new(call, spec, sizes, optional)?;
     let sinks = match spec.sinks {
-        true => Some(call.input::<T>(3 + (spec.mask != MaskKind::None) as usize)?),
+        true => Some(call.input::<T>(optional + (spec.mask != MaskKind::None) as usize)?),
         false => None,
     };
     // Rows of heads that share keys follow one another.
@@ -74,8 +104,8 @@ where
             batch,
             rows: rows.clone(),
             q: Matrix::new(&q[(first + rows.start) * dims..(first + rows.end) * dims], dims),
-            k: Matrix::new(&k[key_head * keys * dims..][..keys * dims], dims),
-            v: Matrix::new(&v[key_head * keys * value_dims..][..keys * value_dims], value_dims),
+            k: k.part(key_head * keys..(key_head + 1) * keys),
+            v: v.part(key_head * keys..(key_head + 1) * keys),
             sinks,
             few: all_rows <= few::MOST,
         }
@@ -137,8 +167,8 @@ struct Task<'a, T: Storage> {
     batch: usize,
     rows: Range<usize>,
     q: Matrix<'a, T>,
-    k: Matrix<'a, T>,
-    v: Matrix<'a, T>,
+    k: Lines<'a, T>,
+    v: Lines<'a, T>,
     sinks: Option<&'a [T]>,
     /// Whether there are only so many rows that vectors would be mostly empty.
     few: bool,
@@ -166,7 +196,11 @@ where
         if !few {
             transpose(q, self.q.pitch(), dims, &mut turned, pitch);
         }
-        let tile_keys = if few { few::KEYS } else { KEYS };
+        let tile_keys = match self.k {
+            _ if !few => KEYS,
+            Lines::Plain(_) => few::KEYS,
+            Lines::Coded(_) => few::CODED_KEYS,
+        };
         let mut scores = vec![zero; tile_keys * pitch];
         let mut sums = vec![zero; count * value_pitch];
         let mut state = self.start(within.start == 0);
@@ -213,12 +247,12 @@ where
             if !open && !dispatch(|| all_finite(values)) {
                 self.add_seen(scores, layout, values, &mut sums, &seen, keys);
             } else if few {
-                let sizes = [count, keys.len(), self.v.width, value_pitch];
+                let sizes = [count, keys.len(), self.v.width(), value_pitch];
                 few::add_values(scores, values, sizes, &mut sums);
             } else {
                 Block {
                     m: count,
-                    n: self.v.width,
+                    n: self.v.width(),
                     k: keys.len(),
                     a: scores,
                     a_rows: 1,
@@ -303,7 +337,7 @@ where
     /// Divides by the total, and stores.
     fn finish(&self, softened: Softened<T::Wide>, out: &mut [T], lse: &mut [T::Wide]) {
         let Softened { state, mut sums } = softened;
-        let (width, pitch) = (self.v.width, self.v.pitch());
+        let (width, pitch) = (self.v.width(), self.v.pitch());
         let (zero, one) = (<T::Wide as Float>::ZERO, <T::Wide as Float>::ONE);
         for (row, lse) in lse.iter_mut().enumerate() {
             let (most, total) = (state.most[row], state.total[row]);

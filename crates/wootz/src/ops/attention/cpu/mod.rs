@@ -3,6 +3,7 @@
 //! vector lanes, and keys and values are multiplied as they lie in memory.
 
 mod backward;
+mod coded;
 mod few;
 mod forward;
 
@@ -10,7 +11,8 @@ use std::ops::Range;
 
 pub(super) use backward::{backward, backward_mask, backward_scratch};
 use bytemuck::Pod;
-pub(super) use forward::forward;
+use coded::Coded;
+pub(super) use forward::{forward, forward_quantized};
 use half::{bf16, f16};
 
 use super::spec::{AttentionSpec, Lengths, MaskKind, Sequence, Sizes};
@@ -116,6 +118,50 @@ impl<'a, T: Storage> Matrix<'a, T> {
             }
         }
         spare
+    }
+}
+
+/// Keys or values of one head, or of all: as elements, or as codes that are decoded when they are read.
+#[derive(Clone, Copy)]
+enum Lines<'a, T> {
+    Plain(Matrix<'a, T>),
+    Coded(Coded<'a>),
+}
+
+impl<'a, T: Storage> Lines<'a, T>
+where
+    T::Wide: Wide,
+{
+    fn width(&self) -> usize {
+        match self {
+            Lines::Plain(matrix) => matrix.width,
+            Lines::Coded(coded) => coded.width(),
+        }
+    }
+
+    fn pitch(&self) -> usize {
+        self.width().next_multiple_of(PAD)
+    }
+
+    /// Some of the rows.
+    fn part(&self, rows: Range<usize>) -> Lines<'a, T> {
+        match self {
+            Lines::Plain(Matrix { data, width }) => {
+                Lines::Plain(Matrix::new(&data[rows.start * width..rows.end * width], *width))
+            }
+            Lines::Coded(coded) => Lines::Coded(coded.part(rows)),
+        }
+    }
+
+    /// Some rows as the products read them.
+    fn wide<'b>(&self, rows: Range<usize>, spare: &'b mut Vec<T::Wide>) -> &'b [T::Wide]
+    where
+        'a: 'b,
+    {
+        match self {
+            Lines::Plain(matrix) => matrix.wide(rows, spare),
+            Lines::Coded(coded) => coded.part(rows).decode(spare),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
-//! The gated delta rule on the GPU: a workgroup has a block of the state's rows, and some threads
-//! for each.
+//! The gated delta rule on the GPU: a workgroup has a block of the state's rows, and walks through
+//! the steps, or through chunks of them where there are many. Then the gradients that do not carry a
+//! state are those of each chunk by itself.
 
 use super::{CHUNK, Sizes};
 use crate::array::{DType, Meta};
@@ -29,12 +30,95 @@ fn constants(sizes: Sizes, corrects: bool, rows: usize) -> String {
     )
 }
 
+/// Steps of a chunk.
+const STEPS: usize = 32;
+/// Steps from which on chunks pay.
+const LEAST_STEPS: usize = 16;
+/// Keys of the largest state that is taken through chunks.
+const MOST_KEYS: usize = 512;
+/// Numbers kept for chunks at a time, if that is enough for one head.
+const KEPT: usize = 1 << 23;
+
+/// Whether steps go by chunks: with one gate each, and enough of them.
+fn by_chunks(sizes: Sizes) -> bool {
+    let Sizes { steps, keys, gates, .. } = sizes;
+    gates == 1 && steps >= LEAST_STEPS && keys <= MOST_KEYS
+}
+
+/// Values that a workgroup takes through chunks.
+fn columns(keys: usize) -> usize {
+    let most = (HELD / keys.max(1)).clamp(1, ROWS);
+    1 << most.ilog2()
+}
+
+/// What the kernels for chunks are made for.
+fn chunk_constants(sizes: Sizes, corrects: bool) -> String {
+    let (keys, columns) = (sizes.keys, columns(sizes.keys));
+    format!(
+        "const STEPS = {STEPS}u;\nconst KEYS = {keys}u;\nconst COLS = {columns}u;\n\
+         const CORRECTS = {corrects};\n"
+    )
+}
+
 pub(super) fn forward(call: &mut GpuCall<'_>, corrects: bool) -> Result<()> {
     let sizes = sizes(call);
-    let Sizes { batch, heads, steps, keys, values, gates, .. } = sizes;
     if sizes.none() {
         return Ok(());
     }
+    if by_chunks(sizes) { chunked(call, sizes, corrects) } else { stepped(call, sizes, corrects) }
+}
+
+/// All steps by chunks.
+fn chunked(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool) -> Result<()> {
+    const NAMES: [&str; 6] = ["q", "k", "v", "g", "beta", "state"];
+    let Sizes { batch, heads, steps, keys, values, .. } = sizes;
+    let dtype = call.meta(0).dtype;
+    // The state may be in the memory of the next one.
+    let given = !call.aliased(5);
+    let inputs = if given { 6 } else { 5 };
+    let source = || {
+        let mut text = packed::PACKING.to_string();
+        text.push_str(
+            "struct Params { groups: u32, blocks: u32, steps: u32, values: u32, shared_heads: u32,\n\
+             q: u32, k: u32, v: u32, g: u32, beta: u32, state: u32 }\nvar<immediate> p: Params;\n\
+             const RESULTS = true;\nconst KEEPS = false;\nfn first_head() -> u32 { return 0u; }\n\
+             fn keep_state(head: u32, chunk: u32, key: u32, value: u32, x: f32) {}\n\
+             fn keep_learnt(head: u32, step: u32, value: u32, wrong: f32, learnt: f32) {}\n",
+        );
+        for (input, name) in NAMES.into_iter().enumerate() {
+            let dtype = if input < 3 { dtype } else { DType::F32 };
+            let raw = format!("{name}_from");
+            text.push_str(&match input < inputs {
+                true => packed::reader(&raw, input, dtype),
+                false => packed::load_function(&raw, "next_data", dtype),
+            });
+            text.push_str(&format!("fn {name}(i: u32) -> f32 {{ return {raw}(p.{name} + i); }}\n"));
+        }
+        text.push_str(&packed::writer("next", inputs, DType::F32));
+        text.push_str(&packed::writer("y", inputs + 1, dtype));
+        text + &chunk_constants(sizes, corrects) + include_str!("chunked.wgsl")
+    };
+    let blocks = values.div_ceil(columns(keys));
+    let groups = batch * heads * blocks;
+    let mut params = [groups, blocks, steps, values, sizes.shared()].map(|n| n as u32).to_vec();
+    params.extend((0..6).map(|input| call.meta(input).layout.offset as u32));
+    if !given {
+        params[10] = 0;
+    }
+    let mut bindings: Vec<Bind<'_>> = (0..inputs).map(Bind::Input).collect();
+    bindings.extend([Bind::Output(1), Bind::Output(0)]);
+    call.launch(&Kernel {
+        variant: format!("chunked/{dtype}/{keys}/{corrects}/{given}"),
+        source: &source,
+        bindings: &bindings,
+        params: &params,
+        groups: grid(groups),
+    })
+}
+
+/// All steps one by one.
+fn stepped(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool) -> Result<()> {
+    let Sizes { batch, heads, steps, keys, values, gates, .. } = sizes;
     let dtype = call.meta(0).dtype;
     // Without steps there is no memory to bind, and nothing is read.
     let any = steps > 0;
@@ -78,14 +162,17 @@ pub(super) fn forward(call: &mut GpuCall<'_>, corrects: bool) -> Result<()> {
     })
 }
 
-/// Where the backward kernel finds its numbers and leaves them, all as `f32` in the scratch memory:
-/// the inputs, then the gradients (those of keys and queries for each value head), and then states.
+/// Where the backward kernels find their numbers and leave them, all as `f32` in the scratch memory:
+/// the inputs, then the gradients (those of keys and queries for each value head), and then what is
+/// kept of some heads.
 struct Regions {
     /// Where each region begins, and the end.
     starts: Vec<usize>,
     rows: usize,
     /// Steps of a chunk.
     chunk: usize,
+    /// Heads that go by chunks at a time.
+    heads: usize,
 }
 
 impl Regions {
@@ -99,7 +186,7 @@ impl Regions {
         let block = of_heads * rows * keys;
         let (state, beta) = (of_heads * values * keys, of_heads * steps);
         let (result, key) = (beta * values, beta * keys);
-        let lengths = [
+        let mut lengths = vec![
             of_key_heads * steps * keys,
             of_key_heads * steps * keys,
             result,
@@ -114,14 +201,20 @@ impl Regions {
             beta * gates,
             beta,
             state,
-            block * steps.div_ceil(chunk),
-            block * (chunk + 1),
         ];
+        let mut at_once = 0;
+        if by_chunks(sizes) {
+            let (states, each) = (steps.div_ceil(STEPS) * keys * values, steps * values);
+            at_once = (KEPT / (2 * states + 3 * each).max(1)).clamp(1, of_heads.max(1));
+            lengths.extend([states, states, each, each, each].map(|length| at_once * length));
+        } else {
+            lengths.extend([block * steps.div_ceil(chunk), block * (chunk + 1)]);
+        }
         let mut starts = vec![0];
         for length in lengths {
             starts.push(starts[starts.len() - 1] + length);
         }
-        Regions { starts, rows, chunk }
+        Regions { starts, rows, chunk, heads: at_once }
     }
 
     fn length(&self, region: usize) -> usize {
@@ -143,7 +236,11 @@ pub(super) fn backward(call: &mut GpuCall<'_>, corrects: bool) -> Result<()> {
         for input in 0..8 {
             gathered(call, input, &regions)?;
         }
-        walked(call, sizes, corrects, &regions)?;
+        if by_chunks(sizes) {
+            by_some_heads(call, sizes, corrects, &regions)?;
+        } else {
+            walked(call, sizes, corrects, &regions)?;
+        }
     }
     for output in 0..6 {
         // Heads that share keys add up.
@@ -214,4 +311,40 @@ fn walked(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool, regions: &Region
         params: &params,
         groups: grid(batch * heads),
     })
+}
+
+/// The gradients of all heads by chunks: the states before chunks, their gradients behind chunks, and
+/// then each chunk by itself.
+fn by_some_heads(
+    call: &mut GpuCall<'_>,
+    sizes: Sizes,
+    corrects: bool,
+    regions: &Regions,
+) -> Result<()> {
+    let Sizes { batch, heads, steps, keys, values, .. } = sizes;
+    let (blocks, chunks) = (values.div_ceil(columns(keys)), steps.div_ceil(STEPS));
+    let states =
+        "const RESULTS = false;\nconst KEEPS = true;\n".to_string() + include_str!("chunked.wgsl");
+    let kernels: [(&str, &str, usize); 3] = [
+        ("states", &states, blocks),
+        ("slopes", include_str!("slopes.wgsl"), blocks),
+        ("chunk_gradients", include_str!("chunk_gradients.wgsl"), chunks),
+    ];
+    for first in (0..batch * heads).step_by(regions.heads) {
+        let count = regions.heads.min(batch * heads - first);
+        for (name, text, parts) in kernels {
+            let groups = count * parts;
+            let mut params = [groups, parts, steps, values, sizes.shared(), first].to_vec();
+            params.extend(&regions.starts[..19]);
+            let params: Vec<u32> = params.into_iter().map(|n| n as u32).collect();
+            call.launch(&Kernel {
+                variant: format!("{name}/{keys}/{corrects}"),
+                source: &|| chunk_constants(sizes, corrects) + include_str!("kept.wgsl") + text,
+                bindings: &[Bind::Scratch],
+                params: &params,
+                groups: grid(groups),
+            })?;
+        }
+    }
+    Ok(())
 }

@@ -1,9 +1,9 @@
 //! The gated delta rule: a state that forgets, and learns by what it got wrong.
 //!
 //! Rows of the state (one for each value) do not depend on each other, so kernels take rows side by
-//! side and walk through the steps: one operation however many steps there are. The gradient is an
-//! operation of its own. It keeps the states at the starts of chunks of steps only, and finds those
-//! in between again.
+//! side and walk through the steps: one operation however many steps there are. Many steps with one
+//! gate each go by chunks, whose steps are products of small matrices. The gradient is an operation of
+//! its own. It keeps the states at the starts of chunks only.
 
 mod cpu;
 #[cfg(feature = "gpu")]
@@ -69,6 +69,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 forward("a gate for each key", [1, 4, 1, 2, 6, 5], true),
                 forward("one step", [3, 1, 1, 1, 7, 4], false),
                 forward("several chunks", [1, 37, 1, 1, 4, 3], false),
+                forward("several chunks, a gate for each key", [1, 37, 1, 1, 3, 2], true),
                 forward("more than a block of rows", [1, 2, 1, 1, 18, 35], false),
                 forward("no steps", [2, 0, 1, 1, 3, 2], false),
             ],
@@ -80,6 +81,8 @@ pub(super) fn entries() -> Vec<Entry> {
                 backward("a gate for each key", [1, 3, 1, 2, 4, 3], true, true),
                 backward("more than a block of rows", [1, 2, 1, 1, 3, 35], false, true),
                 backward("without correction", [1, 3, 1, 2, 4, 3], false, false),
+                backward("several chunks", [1, 34, 1, 2, 3, 2], false, true),
+                backward("several chunks without correction", [1, 33, 1, 1, 2, 3], false, false),
                 backward("no values", [1, 2, 1, 1, 3, 0], false, true),
             ],
         },

@@ -1,0 +1,572 @@
+//! The texts of attention's kernels on the GPU, put together from functions for what is read and how tiles are
+//! multiplied.
+
+use std::fmt::Write;
+
+use super::spec::{AttentionSpec, Lengths, MaskKind, QUANTIZED, Sizes};
+use crate::array::DType;
+use crate::error::Result;
+use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
+use crate::quant::Scheme;
+
+const COMMON: &str = include_str!("common.wgsl");
+const LENGTHS_FIT: &str = include_str!("lengths_fit.wgsl");
+const COOPERATIVE: &str = include_str!("cooperative.wgsl");
+/// Threads of a workgroup.
+pub(super) const WIDTH: usize = 256;
+
+/// Numbers of the piece of a tile that is in workgroup memory at a time.
+const PIECE: usize = 2048;
+
+/// Rows that a workgroup holds, and lines of a tile that it goes through.
+#[derive(Clone, Copy)]
+pub(super) struct Tile {
+    pub(super) rows: usize,
+    pub(super) lines: usize,
+}
+
+impl Tile {
+    pub(super) fn of(rows: usize) -> Tile {
+        Tile { rows, lines: (WIDTH / rows).max(32) }
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        WIDTH / self.rows
+    }
+
+    /// Sums that a thread holds of a row this wide, and the columns that are added at a time.
+    pub(super) fn sums(&self, width: usize) -> (usize, usize) {
+        let lanes = self.lanes();
+        let columns = width.next_multiple_of(lanes).clamp(lanes, 64.max(lanes));
+        (width.div_ceil(columns).max(1) * columns / lanes, columns)
+    }
+}
+
+/// The inputs that a kernel has before the optional ones.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Inputs {
+    /// `q`, `k` and `v`.
+    Forward,
+    /// `q`, and codes, scales and biases of `k` and of `v`.
+    Coded([Scheme; 2]),
+    /// Those of the forward, the output's gradient, the log-sum-exps and the sums of rows.
+    Backward,
+}
+
+impl Inputs {
+    pub(super) fn count(self) -> usize {
+        match self {
+            Inputs::Forward => 3,
+            Inputs::Coded(_) => QUANTIZED,
+            Inputs::Backward => 6,
+        }
+    }
+}
+
+/// The words of the parameters that differ between kernels.
+#[derive(Default)]
+pub(super) struct Params {
+    pub(super) groups: usize,
+    pub(super) kinds: usize,
+    pub(super) rows: usize,
+    pub(super) splits: usize,
+    pub(super) split_keys: usize,
+}
+
+/// A kernel's text in the making, with what it binds.
+pub(super) struct Text<'c, 'a> {
+    call: &'c mut GpuCall<'a>,
+    spec: AttentionSpec,
+    sizes: Sizes,
+    tile: Tile,
+    inputs: Inputs,
+    /// Whether lines are whole words of a packed type, which are read at once.
+    whole: bool,
+    /// Whether tiles of the forward are multiplied as cooperative matrices.
+    pub(super) cooperative: bool,
+    pub(super) params: Params,
+    /// What the kernel reports.
+    site: Option<u32>,
+    bindings: Vec<Bind<'static>>,
+    /// Buffers and constants.
+    head: String,
+    /// Functions, behind the common ones.
+    body: String,
+}
+
+impl<'c, 'a> Text<'c, 'a> {
+    pub(super) fn new(
+        call: &'c mut GpuCall<'a>,
+        spec: &AttentionSpec,
+        sizes: &Sizes,
+        tile: Tile,
+        inputs: Inputs,
+    ) -> Self {
+        let (spec, sizes) = (*spec, *sizes);
+        let even = |number: usize| number.is_multiple_of(2);
+        let lines = match inputs {
+            Inputs::Forward => 3,
+            Inputs::Coded(_) => 1,
+            Inputs::Backward => 4,
+        };
+        let whole = packed::per_word(sizes.dtype) == 2
+            && even(sizes.dims)
+            && even(sizes.value_dims)
+            && (0..lines).all(|input| even(call.meta(input).layout.offset));
+        let mut text = Text {
+            call,
+            spec,
+            sizes,
+            tile,
+            inputs,
+            whole,
+            cooperative: false,
+            params: Params::default(),
+            site: None,
+            bindings: Vec::new(),
+            head: String::new(),
+            body: String::new(),
+        };
+        let (dims, value_dims) = (sizes.dims.max(1), sizes.value_dims.max(1));
+        let Tile { rows, lines } = tile;
+        let _ = write!(
+            text.head,
+            "const D = {dims}u;\nconst DV = {value_dims}u;\nconst R = {rows}u;\n\
+             const C = {lines}u;\nconst SUMS_K = {}u;\nconst SUMS_V = {}u;\n\
+             const SINKS = {};\n\
+             var<workgroup> piece: array<f32, {}>;\n",
+            tile.sums(dims).0,
+            tile.sums(value_dims).0,
+            spec.sinks && inputs != Inputs::Backward,
+            PIECE + 2 * lines,
+        );
+        text
+    }
+
+    pub(super) fn add(&mut self, text: &str) -> &mut Self {
+        self.body.push_str(text);
+        self
+    }
+
+    fn bind(&mut self, bind: Bind<'static>, text: impl FnOnce(usize) -> String) -> &mut Self {
+        self.head.push_str(&text(self.bindings.len()));
+        self.bindings.push(bind);
+        self
+    }
+
+    pub(super) fn read(&mut self, name: &str, input: usize) -> &mut Self {
+        let dtype = self.call.meta(input).dtype;
+        if packed::per_word(dtype) == 2 {
+            let widen = format!("wz_widen_{}", dtype.name());
+            self.add(&format!(
+                "fn {name}_two(i: u32) -> vec2<f32> {{\n\
+                 let word = {name}_data[i >> 1u];\n\
+                 return vec2<f32>({widen}(word, 0u), {widen}(word, 1u));\n}}\n"
+            ));
+        }
+        self.bind(Bind::Input(input), |binding| packed::reader(name, binding, dtype))
+    }
+
+    /// `k` and `v`, and where they begin.
+    pub(super) fn keys_and_values(&mut self) -> &mut Self {
+        let starts = match self.inputs {
+            Inputs::Coded([keys, values]) => {
+                self.coded("k", 1, keys).coded("v", 4, values);
+                // Functions that decode know about offsets.
+                ["0u"; 2]
+            }
+            _ => {
+                self.read("k", 1).read("v", 2);
+                ["p.k_offset", "p.v_offset"]
+            }
+        };
+        let [k, v] = starts;
+        self.add(&format!(
+            "fn k_start() -> u32 {{ return {k}; }}\nfn v_start() -> u32 {{ return {v}; }}\n"
+        ))
+    }
+
+    /// `NAME_four(i)` of an array whose codes, scales and biases are three inputs.
+    fn coded(&mut self, name: &str, input: usize, scheme: Scheme) -> &mut Self {
+        self.bind(Bind::Input(input), |binding| packed::reader(name, binding, DType::U32));
+        self.read(&format!("{name}_scales"), input + 1);
+        self.read(&format!("{name}_biases"), input + 2);
+        let (bits, group) = (scheme.bits().unwrap_or(8), scheme.group_size().unwrap_or(32));
+        let _ = write!(self.head, "const {name}_BITS = {bits}u;\nconst {name}_GROUP = {group}u;\n");
+        // The parameters of the backward's arrays are theirs.
+        let [scales, biases] = match name {
+            "k" => ["p.dout_offset", "p.lse_offset"],
+            _ => ["p.d_offset", "p.last_offset"],
+        };
+        let text = include_str!("../../quant/affine_four.wgsl").replace("NAME", name);
+        self.add(&text.replace("SCALES_AT", scales).replace("BIASES_AT", biases))
+    }
+
+    /// How an array is read: elements at once, and the function that gives them.
+    fn load(&self, name: &str) -> (usize, String) {
+        let coded = matches!(self.inputs, Inputs::Coded(_)) && matches!(name, "k" | "v");
+        match self.whole {
+            _ if coded => (4, format!("{name}_four")),
+            true => (2, format!("{name}_two")),
+            false => (1, name.to_string()),
+        }
+    }
+
+    pub(super) fn write(&mut self, name: &str, output: usize) -> &mut Self {
+        let dtype = self.call.output_meta(output).dtype;
+        self.bind(Bind::Output(output), |binding| packed::writer(name, binding, dtype))
+    }
+
+    pub(super) fn scratch(&mut self, name: &str) -> &mut Self {
+        self.bind(Bind::Scratch, |binding| packed::writer(name, binding, DType::F32))
+    }
+
+    pub(super) fn row_data(&mut self) -> &mut Self {
+        self.bind(Bind::Scratch, |binding| {
+            format!(
+                "@group(0) @binding({binding}) var<storage, read_write> row_data: \
+                 array<vec4<u32>>;\n"
+            )
+        })
+    }
+
+    /// The inputs that are there of mask, sinks, lengths and ends of keys, in their order.
+    fn optional(&self) -> [Option<usize>; 4] {
+        let there = [
+            self.spec.mask != MaskKind::None,
+            self.spec.sinks && self.inputs != Inputs::Backward,
+            self.spec.lengths != Lengths::All,
+            self.spec.lengths == Lengths::Sequences,
+        ];
+        let mut next = self.inputs.count();
+        there.map(|there| {
+            let input = there.then_some(next);
+            next += there as usize;
+            input
+        })
+    }
+
+    /// What scores are made with, the mask among it.
+    pub(super) fn scores(&mut self) -> &mut Self {
+        if let Some(input) = self.optional()[0] {
+            self.read("mask", input);
+        }
+        let hidden = match self.spec.mask {
+            MaskKind::None => "return bits_of(score);",
+            MaskKind::Bool => "return select(bits_of(score), HIDDEN, mask(at) == 0u);",
+            // Asked of the mask's own bits: see fast math.
+            MaskKind::Additive => {
+                "let added = mask(at); let own = bitcast<u32>(added); \
+                 if (own == 0xff800000u) { return HIDDEN; } \
+                 if (strange(own)) { return 0x7fc00000u; } return bits_of(score + added);"
+            }
+        };
+        let text = format!("fn hidden(score: f32, at: u32) -> u32 {{ {hidden} }}\n");
+        self.add(&text).add(include_str!("scores.wgsl"))
+    }
+
+    /// `sink(head)`.
+    pub(super) fn sinks(&mut self) -> &mut Self {
+        match self.optional()[1] {
+            Some(input) => self
+                .read("sinks", input)
+                .add("fn sink(head: u32) -> f32 { return sinks(p.sinks_offset + head); }\n"),
+            None => self.add("fn sink(head: u32) -> f32 { return 0.0; }\n"),
+        }
+    }
+
+    /// `sees(batch, query)`.
+    pub(super) fn lengths(&mut self) -> &mut Self {
+        let [_, _, lengths, key_ends] = self.optional();
+        let text = match (lengths, key_ends) {
+            (Some(query_ends), Some(key_ends)) => self
+                .read("query_ends", query_ends)
+                .read("key_ends", key_ends)
+                .add(include_str!("sequences.wgsl")),
+            (Some(length), None) => self.read("length", length).add(
+                "fn sequence(batch: u32, query: u32) -> vec3<u32> {\n\
+                 let valid = u32(clamp(length(p.length_offset + batch), 0i, i32(p.keys)));\n\
+                 return vec3<u32>(p.queries, 0u, valid);\n}\n",
+            ),
+            _ => self.add(
+                "fn sequence(batch: u32, query: u32) -> vec3<u32> {\n\
+                 return vec3<u32>(p.queries, 0u, p.keys);\n}\n",
+            ),
+        };
+        text.add(include_str!("sees.wgsl"))
+    }
+
+    /// `lengths_fit(report)`: whether there is room for all lengths; without it nothing is written.
+    pub(super) fn valid_length(&mut self) -> &mut Self {
+        match self.optional()[2].filter(|_| self.spec.lengths == Lengths::Valid) {
+            Some(input) => self.read("length", input).add(LENGTHS_FIT),
+            None => self.add("fn lengths_fit() -> bool { return true; }\n"),
+        }
+    }
+
+    /// `report_length()`, which reports a length that there is no room for. Comes last, because it binds
+    /// the status words.
+    pub(super) fn reports_length(&mut self) -> &mut Self {
+        let valid = self.spec.lengths == Lengths::Valid;
+        let Some(input) = self.optional()[2].filter(|_| valid) else {
+            return self.add(
+                "fn lengths_fit() -> bool { return true; }\nfn report_length(batch: u32) {}\n",
+            );
+        };
+        let binding = self.bindings.len();
+        let _ = writeln!(
+            self.head,
+            "@group(0) @binding({binding}) var<storage, read_write> status: array<atomic<u32>, 4>;"
+        );
+        self.site = Some(self.call.status_site(input, self.sizes.keys + 1));
+        self.add(LENGTHS_FIT).add(
+            "fn report_length(batch: u32) {\n\
+             let own = bitcast<u32>(length(p.length_offset + batch));\n\
+             if (own > p.keys && atomicMin(&status[0], p.site) > p.site) {\n\
+             atomicStore(&status[1], own);\n}\n}\n",
+        )
+    }
+
+    /// `lse_set(row, value)`.
+    pub(super) fn lse(&mut self, there: bool) -> &mut Self {
+        match there {
+            true => self.write("lse", 1),
+            false => self.add("fn lse_set(row: u32, value: f32) {}\n"),
+        }
+    }
+
+    /// `hold_NAME(base, first, end, lid)`: rows from `first` on, as many as are held.
+    pub(super) fn hold(&mut self, name: &str, width: usize) -> &mut Self {
+        let rows = self.tile.rows;
+        let to = format!("held_{name}");
+        let body = copy(self.load(name), &to, rows, width, width, width);
+        self.add(&format!(
+            "fn hold_{name}(base: u32, first: u32, end: u32, lid: u32) {{\n\
+             let start = 0u;\n{body}}}\n"
+        ))
+    }
+
+    /// `products_NAME(base, first, end, r, lane, lid)`: of a held row with lines of the array.
+    pub(super) fn products(&mut self, name: &str, held: &str, width: usize) -> &mut Self {
+        let lines = self.tile.lines;
+        if self.cooperative {
+            let body = copy(self.load(name), "piece", lines, 32, 36, width);
+            return self.add(COOPERATIVE).add(&format!(
+                "fn products_{name}(base: u32, first: u32, end: u32, r: u32, lane: u32, lid: u32) \
+                 -> array<f32, PER> {{\n\
+                 make_zeros(lid);\n\
+                 var sum = coopLoadT<Sum>(&zeros[0], 8u);\n\
+                 let at = part();\n\
+                 for (var start = 0u; start < {width}u; start += 32u) {{\n{body}\
+                 workgroupBarrier();\n\
+                 for (var e = 0u; e < min(32u, {width}u - start); e += 8u) {{\n\
+                 let left = coopLoadT<Left>(&held_{held}[at.x * {width}u + start + e], {width}u);\n\
+                 let right = coopLoad<Right>(&piece[at.y * PITCH + e], PITCH);\n\
+                 sum = coopMultiplyAdd(left, right, sum);\n}}\n\
+                 workgroupBarrier();\n}}\n\
+                 coopStoreT(sum, &results[at.x * PITCH + at.y], PITCH);\n\
+                 workgroupBarrier();\n\
+                 var sums: array<f32, PER>;\n\
+                 for (var t = 0u; t < PER; t++) {{ sums[t] = results[r * PITCH + lane + t * LANES]; }}\n\
+                 return sums;\n}}\n"
+            ));
+        }
+        let step = (PIECE / lines).min(width);
+        // A column more keeps threads on different banks.
+        let pitch = step + 1;
+        let body = copy(self.load(name), "piece", lines, step, pitch, width);
+        self.add(&format!(
+            "fn products_{name}(base: u32, first: u32, end: u32, r: u32, lane: u32, lid: u32) \
+             -> array<f32, PER> {{\n\
+             var sums: array<f32, PER>;\n\
+             for (var t = 0u; t < PER; t++) {{ sums[t] = 0.0; }}\n\
+             for (var start = 0u; start < {width}u; start += {step}u) {{\n{body}\
+             workgroupBarrier();\n\
+             for (var e = 0u; e < min({step}u, {width}u - start); e++) {{\n\
+             let left = held_{held}[r * {width}u + start + e];\n\
+             for (var t = 0u; t < PER; t++) {{\n\
+             sums[t] += left * piece[(lane + t * LANES) * {pitch}u + e];\n}}\n}}\n\
+             workgroupBarrier();\n}}\n\
+             return sums;\n}}\n"
+        ))
+    }
+
+    /// `add_NAME(sums, base, first, end, r, lane, lid)`: lines of the array, each times its element
+    /// of a tile.
+    pub(super) fn sums(&mut self, name: &str, tile: &str, width: usize) -> &mut Self {
+        let (sums, columns) = self.tile.sums(width);
+        if self.cooperative {
+            let body = copy(self.load(name), "piece", self.tile.lines, 32, 36, width);
+            let odd = match self.load(name).0 {
+                1 => "(bitcast<u32>(value) & 0x7f800000u) == 0x7f800000u".to_string(),
+                span => {
+                    let all = format!("vec{span}<u32>(0x7f800000u)");
+                    format!("any((bitcast<vec{span}<u32>>(value) & {all}) == {all})")
+                }
+            };
+            let note = format!("if ({odd}) {{ atomicStore(&odd, 1u); }}\nlet at =");
+            let body = body.replace("let at =", &note);
+            return self.add(&format!(
+                "fn add_{name}(sums: ptr<function, array<f32, {sums}>>, base: u32, first: u32, \
+                 end: u32, r: u32, lane: u32, lid: u32) {{\n\
+                 keep_powers(lid);\n\
+                 make_zeros(lid);\n\
+                 let none = coopLoadT<Sum>(&zeros[0], 8u);\n\
+                 let own = part();\n\
+                 for (var start = 0u; start < {width}u; start += 32u) {{\n{body}\
+                 workgroupBarrier();\n\
+                 var sum = none;\n\
+                 for (var i = 0u; i < C; i += 8u) {{\n\
+                 let left = coopLoadT<Left>(&powers[own.x * PITCH + i], PITCH);\n\
+                 let right = coopLoadT<Right>(&piece[i * PITCH + own.y], PITCH);\n\
+                 sum = coopMultiplyAdd(left, right, sum);\n}}\n\
+                 coopStoreT(sum, &results[own.x * PITCH + own.y], PITCH);\n\
+                 workgroupBarrier();\n\
+                 let finite = atomicLoad(&odd) == 0u;\n\
+                 for (var t = 0u; start + t * LANES < {width}u && t * LANES < 32u; t++) {{\n\
+                 let column = lane + t * LANES;\n\
+                 var more = 0.0;\n\
+                 if (finite) {{\nmore = results[r * PITCH + column];\n}} else {{\n\
+                 for (var i = 0u; i < C; i++) {{\n\
+                 let bits = {tile}[r * C + i];\n\
+                 if (bits != HIDDEN) {{ more += bitcast<f32>(bits) * piece[i * PITCH + column]; }}\n\
+                 }}\n}}\n\
+                 (*sums)[start / LANES + t] += more;\n}}\n\
+                 workgroupBarrier();\n}}\n}}\n"
+            ));
+        }
+        let lines = PIECE / 64;
+        let each = columns / self.tile.lanes();
+        let body = copy(self.load(name), "piece", lines, columns, columns, width);
+        // The lines of the piece follow those before it.
+        let body = body.replace("first +", "first + line +");
+        self.add(&format!(
+            "fn add_{name}(sums: ptr<function, array<f32, {sums}>>, base: u32, first: u32, \
+             end: u32, r: u32, lane: u32, lid: u32) {{\n\
+             for (var line = 0u; line < C; line += {lines}u) {{\n\
+             for (var start = 0u; start < {width}u; start += {columns}u) {{\n{body}\
+             workgroupBarrier();\n\
+             for (var i = 0u; i < {lines}u; i++) {{\n\
+             let bits = {tile}[r * C + line + i];\n\
+             if (bits != HIDDEN) {{\n\
+             for (var t = 0u; t < {each}u; t++) {{\n\
+             (*sums)[start / LANES + t] += \
+             bitcast<f32>(bits) * piece[i * {columns}u + lane + t * LANES];\n}}\n}}\n}}\n\
+             workgroupBarrier();\n}}\n}}\n}}\n"
+        ))
+    }
+
+    /// A kernel's main function, which knows its subgroup where matrices need it.
+    pub(super) fn main(&mut self, text: &str) -> &mut Self {
+        let [builtins, begin] = match self.cooperative {
+            true => [
+                ",\n@builtin(subgroup_id) subgroup: u32",
+                "subgroup_number = subgroup;\nif (lid == 0u) { atomicStore(&odd, 0u); }",
+            ],
+            false => [""; 2],
+        };
+        self.add(&text.replace("/* BUILTINS */", builtins).replace("/* BEGIN */", begin))
+    }
+
+    pub(super) fn launch(&mut self, variant: &str, groups: usize) -> Result<()> {
+        let Sizes {
+            batch,
+            heads,
+            key_heads,
+            queries,
+            keys,
+            dims,
+            value_dims,
+            dtype,
+            sequences,
+            ..
+        } = self.sizes;
+        let optional = self.optional();
+        let offset = |input: Option<usize>| {
+            input.map_or(0, |input| self.call.meta(input).layout.offset as u32)
+        };
+        // Of the backward; or of scales and biases, in their order.
+        let (others, last) = match self.inputs {
+            Inputs::Forward => ([None; 3], None),
+            Inputs::Coded(_) => ([Some(2), Some(3), Some(5)], Some(6)),
+            Inputs::Backward => ([Some(3), Some(4), Some(5)], None),
+        };
+        let v = if matches!(self.inputs, Inputs::Coded(_)) { 4 } else { 2 };
+        let strides = self.sizes.mask_strides();
+        let Params { groups: all, kinds, rows, splits, split_keys } = self.params;
+        let sizes = [all, batch, heads, key_heads, queries, keys, kinds, rows, splits, split_keys];
+        let mut params: Vec<u32> = sizes.iter().map(|&size| size as u32).collect();
+        params.push((self.spec.scale as f32).to_bits());
+        params.push((self.spec.softcap.unwrap_or(0.0) as f32).to_bits());
+        params.push(self.spec.causal as u32);
+        params.push(self.spec.window.map_or(0, |window| window.min(keys + queries) as u32));
+        params.extend([offset(Some(0)), offset(Some(1)), offset(Some(v))]);
+        params.extend(others.map(offset));
+        params.extend([optional[0], optional[1], optional[2]].map(offset));
+        params.extend(strides.map(|stride| stride as u32));
+        params.extend([self.site.unwrap_or_default(), sequences as u32, offset(optional[3])]);
+        params.push(offset(last));
+        let coded = match self.inputs {
+            Inputs::Coded([keys, values]) => {
+                let [k, v] = [2, 5].map(|scales| self.call.meta(scales).dtype);
+                format!("/{keys}, {k}/{values}, {v}")
+            }
+            _ => String::new(),
+        };
+        let spec = &self.spec;
+        let (head, body, tile) = (&self.head, &self.body, self.tile);
+        let (extension, way) = match self.cooperative {
+            true => ("enable wgpu_cooperative_matrix;\n", " cooperative"),
+            false => ("", ""),
+        };
+        let kernel = Kernel {
+            variant: format!(
+                "{variant}{way}/{dtype}{}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}{coded}",
+                if self.whole { " pairs" } else { "" },
+                tile.rows,
+                spec.mask,
+                spec.sinks,
+                spec.lengths,
+                self.bindings.len()
+            ),
+            source: &|| [extension, packed::PACKING, MATH, head, COMMON, body].concat(),
+            bindings: &self.bindings,
+            params: &params,
+            groups: grid(groups),
+        };
+        match self.site {
+            Some(_) => self.call.launch_with_status(&kernel),
+            None => self.call.launch(&kernel),
+        }
+    }
+}
+
+/// Text that copies lines `first..end` of an array of lines of `width`, columns from `start` on, to
+/// workgroup memory: `lines × columns` at a pitch, zeros where there is nothing. As many columns are
+/// copied at once as `load` gives.
+fn copy(
+    (span, load): (usize, String),
+    to: &str,
+    lines: usize,
+    columns: usize,
+    pitch: usize,
+    width: usize,
+) -> String {
+    let size = lines * columns;
+    let (zero, store) = match span {
+        1 => ("0.0".to_string(), format!("{to}[at] = value;")),
+        _ => {
+            let each = (0..span).map(|i| format!("{to}[at + {i}u] = value[{i}];"));
+            (format!("vec{span}<f32>(0.0)"), each.collect::<Vec<_>>().join("\n"))
+        }
+    };
+    format!(
+        "for (var i = lid * {span}u; i < {size}u; i += WIDTH * {span}u) {{\n\
+         let own = first + i / {columns}u;\n\
+         let column = start + i % {columns}u;\n\
+         var value = {zero};\n\
+         if (own < end && column < {width}u) {{ value = {load}(base + own * {width}u + column); }}\n\
+         let at = i / {columns}u * {pitch}u + i % {columns}u;\n\
+         {store}\n}}\n"
+    )
+}

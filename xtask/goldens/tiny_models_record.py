@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""Makes tiny language models with mlx-lm and records what it computes of them: `tiny_models_record.py DIR`.
+Run through `cargo xtask goldens`, which pins the versions.
+
+Each folder is a checkpoint in MLX's layout, with weights from a seeded generator, and `expected.safetensors`: a
+prompt, the scores of each of its positions with and without a cache, the results of each layer, and the tokens of
+greedy generation with the scores that chose them. `caches.safetensors` has those scores for other caches."""
+import json
+import pathlib
+import sys
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache, make_prompt_cache
+from mlx_lm.utils import _get_classes, load_model, quantize_model, save_config, save_model
+
+WANTED = "0.32.2"
+VOCABULARY, PROMPT, NEW = 384, 24, 16
+
+BASE = dict(vocab_size=VOCABULARY, rms_norm_eps=1e-6, max_position_embeddings=512, bos_token_id=0,
+            eos_token_id=1, torch_dtype="float32")
+MIDDLE = dict(BASE, hidden_size=128, num_hidden_layers=2, intermediate_size=192, num_attention_heads=4,
+              num_key_value_heads=2)
+CONFIGS = {
+    "llama": dict(MIDDLE, model_type="llama", architectures=["LlamaForCausalLM"], head_dim=32,
+                  rope_theta=10000.0, tie_word_embeddings=False, attention_bias=False, mlp_bias=False),
+    "qwen3": dict(MIDDLE, model_type="qwen3", architectures=["Qwen3ForCausalLM"], head_dim=64,
+                  rope_theta=1000000.0, tie_word_embeddings=True),
+    "qwen3_next": dict(
+        BASE, model_type="qwen3_next", architectures=["Qwen3NextForCausalLM"], hidden_size=64,
+        num_hidden_layers=4, intermediate_size=128, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+        rope_theta=10000000.0, partial_rotary_factor=0.5, tie_word_embeddings=False, linear_num_value_heads=4,
+        linear_num_key_heads=2, linear_key_head_dim=32, linear_value_head_dim=32, linear_conv_kernel_dim=4,
+        num_experts=8, num_experts_per_tok=2, decoder_sparse_step=1, shared_expert_intermediate_size=64,
+        mlp_only_layers=[], moe_intermediate_size=64, norm_topk_prob=True, full_attention_interval=4),
+    "gemma3": dict(
+        model_type="gemma3", architectures=["Gemma3ForConditionalGeneration"], vocab_size=VOCABULARY,
+        eos_token_id=1, bos_token_id=0, torch_dtype="float32",
+        text_config=dict(
+            model_type="gemma3_text", hidden_size=128, num_hidden_layers=3, intermediate_size=192,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=32, rms_norm_eps=1e-6, rope_theta=1000000.0,
+            rope_local_base_freq=10000.0, query_pre_attn_scalar=32, sliding_window=16, sliding_window_pattern=3,
+            max_position_embeddings=512)),
+}
+# Architecture, name, dtype, seed: seeds with clear choices of tokens.
+MODELS = [
+    ("llama", "llama-4bit-f32", mx.float32, 4),
+    ("llama", "llama-4bit", mx.bfloat16, 1),
+    ("qwen3", "qwen3-4bit-f32", mx.float32, 1),
+    ("gemma3", "gemma3-4bit-f32", mx.float32, 1),
+    ("qwen3_next", "qwen3_next-4bit-f32", mx.float32, 9),
+]
+
+
+def weights(model, seed, gemma, tied):
+    rng = np.random.default_rng(seed)
+    made = []
+    for name, value in sorted(tree_flatten(model.parameters())):
+        shape = value.shape
+        if gemma and name.endswith("model.norm.weight"):
+            numbers = 7.0 + 0.15 * rng.standard_normal(shape)
+        elif name.endswith("norm.weight") or "layernorm" in name:
+            numbers = (0.0 if gemma else 1.0) + 0.15 * rng.standard_normal(shape)
+        elif name.endswith("A_log"):
+            numbers = np.log(rng.uniform(0.5, 8.0, shape))
+        elif name.endswith("dt_bias"):
+            numbers = 0.3 * rng.standard_normal(shape)
+        elif "embed_tokens" in name:
+            scale = 0.25 / shape[-1] ** 0.5 if gemma else 0.25 if tied else 0.7
+            numbers = rng.standard_normal(shape) * scale
+        elif "conv1d" in name:
+            numbers = 0.4 * rng.standard_normal(shape)
+        else:
+            numbers = rng.standard_normal(shape) * (1.6 / shape[-1] ** 0.5)
+        made.append((name, mx.array(numbers.astype(np.float32))))
+    return made
+
+
+def text_part(model):
+    return model.language_model if hasattr(model, "language_model") else model
+
+
+def make(folder, architecture, dtype, seed):
+    config = json.loads(json.dumps(CONFIGS[architecture]))
+    config["torch_dtype"] = "bfloat16" if dtype == mx.bfloat16 else "float32"
+    Model, Arguments = _get_classes(config)
+    model = Model(Arguments.from_dict(config))
+    gemma = architecture == "gemma3"
+    if gemma:
+        text_part(model).sanitize({})
+    model.load_weights(weights(model, seed, gemma, config.get("tie_word_embeddings", False)))
+    keeps = getattr(model, "cast_predicate", lambda name: True)
+    cast = [(name, x.astype(dtype) if keeps(name) else x) for name, x in tree_flatten(model.parameters())]
+    model.update(tree_unflatten(cast))
+    model, config = quantize_model(model, config, group_size=64, bits=4, mode="affine")
+    save_model(folder, model)
+    (folder / "model.safetensors.index.json").unlink()
+    save_config(config, folder / "config.json")
+
+
+def watched(part, name, seen):
+    class Watched(type(part)):
+        def __call__(self, *arguments, **named):
+            seen[name] = super().__call__(*arguments, **named)
+            return seen[name]
+
+    part.__class__ = Watched
+
+
+def expected(folder):
+    prompt = np.random.default_rng(7).integers(4, VOCABULARY, PROMPT).astype(np.int32)
+    results = {"prompt": mx.array(prompt)}
+    model, _ = load_model(folder)
+    seen, inner = {}, text_part(model).model
+    watched(inner.embed_tokens, "embed", seen)
+    watched(inner.norm, "final_norm", seen)
+    for number, layer in enumerate(inner.layers):
+        watched(layer, f"layer_{number}", seen)
+    results["logits_nocache"] = model(mx.array(prompt)[None])[0].astype(mx.float32)
+    for name, array in seen.items():
+        results[name] = array[0].astype(mx.float32)
+    model, _ = load_model(folder)
+    cache = make_prompt_cache(model)
+    results["logits"] = model(mx.array(prompt)[None], cache=cache)[0].astype(mx.float32)
+    tokens, steps, scores = [], [], results["logits"][-1]
+    for _ in range(NEW):
+        steps.append(np.array(scores.astype(mx.float32)))
+        tokens.append(int(steps[-1].argmax()))
+        scores = model(mx.array([[tokens[-1]]]), cache=cache)[0, -1]
+    results["greedy_tokens"] = mx.array(np.array(tokens, np.int32))
+    results["greedy_logits"] = mx.array(np.stack(steps))
+    mx.save_safetensors(str(folder / "expected.safetensors"), results)
+
+
+def caches(folder):
+    """Scores of the same tokens with caches that rotate or are quantized, the prompt in two parts."""
+    model, _ = load_model(folder)
+    known, results = mx.load(str(folder / "expected.safetensors")), {}
+    kinds = {"rotating_20_keep_4": lambda: RotatingKVCache(max_size=20, keep=4)}
+    for bits in (8, 4):
+        kinds[f"quantized_{bits}"] = lambda bits=bits: QuantizedKVCache(group_size=32, bits=bits)
+    for name, kind in kinds.items():
+        cache = [kind() for _ in model.layers]
+        prompt, steps = known["prompt"][None], []
+        model(prompt[:, :9], cache=cache)
+        scores = model(prompt[:, 9:], cache=cache)[0, -1]
+        for token in known["greedy_tokens"].tolist():
+            steps.append(np.array(scores))
+            scores = model(mx.array([[token]]), cache=cache)[0, -1]
+        results[name] = mx.array(np.stack(steps))
+    mx.save_safetensors(str(folder.parent / "caches.safetensors"), results)
+
+
+def main():
+    assert mlx_lm.__version__ == WANTED, mlx_lm.__version__
+    mx.set_default_device(mx.cpu)
+    target = pathlib.Path(sys.argv[1])
+    for architecture, name, dtype, seed in MODELS:
+        folder = target / name
+        folder.mkdir(parents=True, exist_ok=True)
+        make(folder, architecture, dtype, seed)
+        expected(folder)
+    caches(target / "llama-4bit-f32")
+
+
+if __name__ == "__main__":
+    main()
