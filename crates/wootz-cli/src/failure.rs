@@ -71,10 +71,15 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if let Some(hint) = hint_of(error) {
         eprintln!("{} {hint}", paint("1;36", "hint:"));
     }
-    match error.chain().any(|cause| cause.is::<Usage>()) {
-        true => ExitCode::from(2),
-        false => ExitCode::FAILURE,
-    }
+    if is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// Whether options are at fault, also behind a hint.
+fn is_usage(error: &anyhow::Error) -> bool {
+    let hinted = |cause: &(dyn Error + 'static)| {
+        cause.downcast_ref::<Hinted>().is_some_and(|hinted| is_usage(&hinted.error))
+    };
+    error.chain().any(|cause| cause.is::<Usage>() || hinted(cause))
 }
 
 /// The hint that was given, or what is known to help.

@@ -164,6 +164,10 @@ impl<T: Storage<Wide = f32>, const EXACT: bool> pulp::WithSimd for Round<'_, T, 
         let mut wide = [0f32; GROUP * AT_ONCE];
         let blocks = self.x.chunks(GROUP * AT_ONCE).zip(self.codes.chunks_mut(bytes * AT_ONCE));
         for ((x, codes), side) in blocks.zip(self.sides) {
+            if x.len() < GROUP * AT_ONCE {
+                // What groups that a row lacks are multiplied with must be a number, whatever memory held.
+                *side = Side::zeroed();
+            }
             T::widen_slice(x, &mut wide[..x.len()]);
             let x = wide[..x.len()].as_chunks::<GROUP>().0;
             for (group, (x, codes)) in x.iter().zip(codes.chunks_exact_mut(bytes)).enumerate() {

@@ -258,7 +258,8 @@ fn sets(format: Format) -> [&'static Kernels; 2] {
 fn multiply(weights: &Weights<'_>, level: Level, x: &[f32]) -> Option<Vec<f32>> {
     let rows = x.len() / weights.columns;
     let bytes = Activations::bytes(level, rows, weights.columns);
-    let mut memory = vec![0u128; bytes.div_ceil(16) + 4];
+    // A workspace holds what was there before: all bits set are NaN.
+    let mut memory = vec![u128::MAX; bytes.div_ceil(16) + 4];
     let memory = bytemuck::cast_slice_mut::<u128, u8>(&mut memory);
     let start = memory.as_ptr().align_offset(64);
     let memory = &mut memory[start..];
