@@ -152,18 +152,14 @@ impl Op for GatherQmm {
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         match gpu {
-            true => 0,
-            false => cpu::scratch(self.scheme, self.transpose, self.activations, inputs),
+            #[cfg(feature = "gpu")]
+            true => super::gpu::gather_scratch(self.scheme, self.transpose, inputs),
+            _ => cpu::scratch(self.scheme, self.transpose, self.activations, inputs),
         }
     }
 
     fn reads_bytes(&self, input: usize) -> bool {
         (1..=self.scheme.arrays()).contains(&input)
-    }
-
-    #[cfg(feature = "gpu")]
-    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        if gpu { super::gpu::gather_scratch(self.scheme, self.transpose, inputs) } else { 0 }
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
