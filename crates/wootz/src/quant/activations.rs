@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activations {
-    /// To 16 bits, with a scale for every 32: results differ from those of floats by less than a ten
+    /// To 22 bits, with a scale for every 32: results are about as near as those of floats, and always within a ten
     /// thousandth of the largest.
     #[default]
     Exact,

@@ -62,15 +62,12 @@ impl Weights<'_> {
         if to.is_empty() {
             return Ok(());
         }
-        let per_task = job.rows_per_task();
-        let (parts, output) = (n.div_ceil(per_task), Output::new(to));
+        let (cut, output) = (Cut::new(n, self.pitch()), Output::new(to));
+        let (runs, parts) = (job.pairs.count(), cut.parts());
         let task = |task: usize| {
-            let first = task % parts * per_task;
-            let rows = first..(first + per_task).min(n);
             // SAFETY: sizes were checked, and every task has rows of its own.
-            unsafe { job.task(task / parts, rows, &output) };
+            unsafe { job.task(task / parts, cut.part(task % parts), &output) };
         };
-        let runs = job.pairs.count();
         match runs * n * self.pitch() < ALONE {
             true => (0..runs * parts).for_each(task),
             false => threads::for_each(runs * parts, task),
@@ -170,6 +167,37 @@ impl<'a> Runs<'a> {
     }
 }
 
+/// Rows of a matrix in parts: long stretches of memory, and at the end shorter ones, so that all threads finish
+/// together.
+struct Cut {
+    n: usize,
+    long: usize,
+    /// How many long ones.
+    longs: usize,
+    short: usize,
+}
+
+impl Cut {
+    fn new(n: usize, pitch: usize) -> Cut {
+        let rows = (TASK / pitch.max(1)).min(n / TASKS);
+        let long = rows.next_multiple_of(MOST).max(MOST);
+        let short = (long / 4).next_multiple_of(MOST);
+        Cut { n, long, longs: n * 3 / 4 / long, short }
+    }
+
+    fn parts(&self) -> usize {
+        self.longs + (self.n - self.longs * self.long).div_ceil(self.short)
+    }
+
+    fn part(&self, part: usize) -> Range<usize> {
+        let first = match part < self.longs {
+            true => return part * self.long..(part + 1) * self.long,
+            false => self.longs * self.long + (part - self.longs) * self.short,
+        };
+        first..(first + self.short).min(self.n)
+    }
+}
+
 struct Job<'a> {
     weights: &'a Weights<'a>,
     /// Rows of a matrix.
@@ -179,12 +207,6 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Rows that a thread takes at a time: long stretches of memory, but some for everybody.
-    fn rows_per_task(&self) -> usize {
-        let rows = (TASK / self.weights.pitch().max(1)).min(self.n / TASKS);
-        rows.next_multiple_of(MOST).max(MOST)
-    }
-
     /// Some rows of the matrix of a run with all activations of the run.
     ///
     /// # Safety

@@ -81,10 +81,10 @@ fn blocks_shape(format: Format, shape: &[usize]) -> Vec<usize> {
     [rows, &[Scheme::Blocks(format).codes(width[0])]].concat()
 }
 
-/// Products with rows of weights, whose activations the CPU rounds to 16 bits; others are sums of floats.
+/// Products with rows of weights, whose activations the CPU rounds to 22 bits; others are sums of floats.
 fn product_tolerance(transpose: bool) -> Tolerance {
     match transpose {
-        true => Tolerance::Because(8.0, "the CPU rounds activations to 16 bits"),
+        true => Tolerance::Because(4.0, "the CPU rounds activations to 22 bits"),
         false => Tolerance::Contraction,
     }
 }

@@ -89,13 +89,14 @@ where
         return Err(Error::shape(op, "x", "three axes", call.meta(0).shape()));
     };
     let Shape { lefts, columns, rights, n, chosen, .. } = shape;
-    let (x, rows) = (call.input::<T>(0)?, Rows::new(call, scheme, 1)?);
+    let x = call.input::<T>(0)?;
     let start = shape.memory(level);
     // Indices are checked before anything is written.
     if chosen.is_some() {
         choose(call, 1 + scheme.arrays(), [lefts, rights], start)?;
     }
     let weights = weights(call, scheme, [rights * n, columns])?;
+    let others = if weights.is_none() { Some(Rows::new(call, scheme, 1)?) } else { None };
     let (output, scratch) = call.output_and_scratch::<T, u8>(0)?;
     if columns == 0 {
         output.fill(T::narrow(0.0));
@@ -109,9 +110,12 @@ where
     {
         return weights.multiply(op, n, &x, shape.pairs(pairs), output);
     }
-    let decode = |row: usize, first: usize, to: &mut [f32]| match &weights {
-        Some(weights) => weights.decode(row, first, to),
-        None => rows.decode(row * columns + first, &mut Buffers::default(), to),
+    let decode = |row: usize, first: usize, to: &mut [f32]| {
+        if let Some(weights) = &weights {
+            weights.decode(row, first, to);
+        } else if let Some(rows) = &others {
+            rows.decode(row * columns + first, &mut Buffers::default(), to);
+        }
     };
     let floats = Floats { matrices: rights, n, columns, decode: &decode };
     floats.multiply(op, x, shape.pairs(pairs), memory, output)
