@@ -15,7 +15,7 @@ fn neither_a_step_nor_a_chunk_copies_the_cache() {
     let cpu = Device::cpu();
     let model = load(&checkpoint, &LoadOptions { device: cpu.clone() }).unwrap();
     let mut session = Session::new(model, &CacheOptions::default()).unwrap();
-    session.prefill(&vec![9; 20_000], 512, &mut |_, _| ()).unwrap();
+    session.prefill(&vec![9; 3_000], 512, &mut |_, _| ()).unwrap();
     let token = Array::from_slice(&[7u32], &[1, 1]).unwrap();
     session.decode(&token).unwrap();
     let cache = session.cache().bytes() as u64;
