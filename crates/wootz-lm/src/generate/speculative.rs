@@ -24,9 +24,10 @@ pub(crate) struct SpeculativeSteps {
     sampler: Arc<TokenSampler>,
     /// Before the draw of the token that comes next.
     state: SamplerState,
-    /// Tokens at the end that have not been through the target, and through the draft.
+    /// The last token, which has not been through the target.
+    last: u32,
+    /// Those at the end that have not been through the draft.
     pending: Vec<u32>,
-    pending_draft: Vec<u32>,
     proposals: usize,
     ready: VecDeque<(Token, bool)>,
 }
@@ -57,8 +58,8 @@ impl SpeculativeSteps {
             draft: Reader(draft),
             sampler,
             state,
+            last: first.token,
             pending: vec![first.token],
-            pending_draft: vec![first.token],
             proposals,
             ready: VecDeque::from([(first, false)]),
         })
@@ -76,35 +77,29 @@ impl SpeculativeSteps {
     /// Proposes `count` tokens, looks at them, and makes the accepted and one more ready.
     fn round(&mut self, count: usize) -> Result<()> {
         // Marks reach as far as the caches may go before something is taken back.
-        let draft_before = self.draft.0.cache().mark(self.pending_draft.len() + count);
+        let draft_before = self.draft.0.cache().mark(self.pending.len() + count);
         let proposed = self.propose(count)?;
-        let target_before = self.target.0.cache().mark(self.pending.len() + count);
-        let mut tokens = self.pending.clone();
-        tokens.extend_from_slice(&proposed);
-        let logits = self.target.0.logits_of(&tokens)?;
-        // The rows before the last pending token's say what is known.
-        let first = self.pending.len() - 1;
-        let mut states = vec![self.state.clone()];
+        let target_before = self.target.0.cache().mark(1 + count);
+        let logits = self.target.0.logits_of(&[&[self.last], &proposed[..]].concat())?;
+        let mut state = self.state.clone();
         let mut draws = Vec::with_capacity(count + 1);
-        for row in 0..=count {
-            let place = (first + row) as i64;
-            let (draw, next) = self.sampler.draw(&logits.index(place..place + 1)?, &states[row])?;
-            states.push(next);
-            draws.push(draw);
+        for row in 0..=count as i64 {
+            let scores = logits.index(row..row + 1)?;
+            let (draw, next) = self.sampler.draw(&scores, &state)?;
+            state = next.clone();
+            draws.push((draw, next));
         }
-        let mut accepted = 0;
-        loop {
-            let token = draws[accepted].read()?;
-            let agreed = proposed.get(accepted) == Some(&token.token);
+        for (accepted, (draw, state)) in draws.into_iter().enumerate() {
+            let token = draw.read()?;
             let number = token.token;
+            let agreed = proposed.get(accepted) == Some(&number);
             self.ready.push_back((token, agreed));
             if !agreed {
-                self.settle(accepted, &proposed, number, [target_before, draft_before])?;
-                self.state = states.swap_remove(accepted + 1);
-                return Ok(());
+                self.state = state;
+                return self.settle(accepted, &proposed, number, [target_before, draft_before]);
             }
-            accepted += 1;
         }
+        Ok(())
     }
 
     /// Tokens that the draft model draws, with the keys and penalties that the target will use.
@@ -112,7 +107,7 @@ impl SpeculativeSteps {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let mut logits = self.draft.read(&self.pending_draft)?;
+        let mut logits = self.draft.read(&self.pending)?;
         let mut state = self.state.clone();
         let mut drawn: Vec<Array> = Vec::with_capacity(count);
         loop {
@@ -137,21 +132,18 @@ impl SpeculativeSteps {
         before: [Mark; 2],
     ) -> Result<()> {
         let [target_before, draft_before] = before;
-        let certain = |pending: &[u32], count: usize| [pending, &proposed[..count]].concat();
-        let rejected = proposed.len() - accepted;
-        let replay = certain(&self.pending, accepted);
-        self.target.take_back(rejected, &target_before, &replay)?;
-        self.pending = vec![next];
-        if proposed.is_empty() {
-            self.pending_draft.push(next);
-            return Ok(());
-        }
+        let certain = |begin: &[u32], count: usize| [begin, &proposed[..count]].concat();
+        let replay = certain(&[self.last], accepted);
+        self.target.take_back(proposed.len() - accepted, &target_before, &replay)?;
+        self.last = next;
         // The draft model has not read its own last proposal.
-        let read = accepted.min(proposed.len() - 1);
-        let replay = certain(&self.pending_draft, read);
-        self.draft.take_back(proposed.len() - 1 - read, &draft_before, &replay)?;
-        self.pending_draft = proposed[read..accepted].to_vec();
-        self.pending_draft.push(next);
+        let read = accepted.min(proposed.len().saturating_sub(1));
+        if !proposed.is_empty() {
+            let replay = certain(&self.pending, read);
+            self.draft.take_back(proposed.len() - 1 - read, &draft_before, &replay)?;
+            self.pending = proposed[read..accepted].to_vec();
+        }
+        self.pending.push(next);
         Ok(())
     }
 
