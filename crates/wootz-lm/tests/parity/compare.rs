@@ -58,14 +58,17 @@ pub fn checkpoints(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Runs one. `expected` is the folder with the expected results, `folder` that of the model.
+/// Runs one. `expected` is the folder with the expected results, `folder` that of the model, which may be a
+/// `model.gguf` there.
 pub fn compare(folder: &Path, expected: &Path, device: &Device) -> wootz_lm::Result<Outcome> {
     let expected = Safetensors::open(expected.join(EXPECTED))?;
     let cpu = Device::cpu();
     let read = |name: &str| expected.tensor_on(name, &cpu);
     let prompt: Vec<u32> =
         read("prompt")?.to_vec::<i32>()?.into_iter().map(|token| token as u32).collect();
-    let model = load(&Checkpoint::open(folder)?, &LoadOptions { device: device.clone() })?;
+    let gguf = folder.join("model.gguf");
+    let checkpoint = Checkpoint::open(if gguf.exists() { gguf.as_path() } else { folder })?;
+    let model = load(&checkpoint, &LoadOptions { device: device.clone() })?;
     let dtype = model.info().dtype;
 
     let (layer_error, forced_error) = layer_errors(model.as_ref(), &prompt, &expected)?;
