@@ -120,7 +120,7 @@ fn reading_a_prompt_can_be_interrupted_and_goes_on_later() {
 }
 
 #[test]
-fn a_conversation_computes_only_what_is_new() {
+fn a_conversation_computes_only_its_last_message() {
     for name in MODELS {
         let model = open(name);
         let settings = GenerateOptions { max_tokens: 10, ..options() };
