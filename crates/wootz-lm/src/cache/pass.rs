@@ -6,7 +6,7 @@
 use wootz::quant::Scheme;
 use wootz::{
     Array, AttentionOptions, DType, Error, Quantized, Result, add, attention, cache_append,
-    concatenate, dequantize, less, minimum, remainder, subtract, where_,
+    concatenate, less, minimum, quantized_attention, remainder, subtract, where_,
 };
 
 use super::layer::{LayerKind, LayerState, quantized_arrays, rows};
@@ -184,16 +184,15 @@ fn attend(
     scheme: Option<Scheme>,
     options: &AttentionOptions<'_>,
 ) -> Result<Array> {
-    let (keys, values) = arrays.split_at(arrays.len() / 2);
-    let decoded = |parts: &[Array]| match (scheme, parts) {
-        (Some(scheme), [codes, scales, biases]) => {
-            let whole = Quantized::new(scheme, codes, Some(scales), Some(biases))?;
-            dequantize(&whole, Some(q.dtype()))
+    match (scheme, arrays) {
+        (None, [k, v]) => attention(q, k, v, options),
+        (Some(scheme), [k, k_scales, k_biases, v, v_scales, v_biases]) => {
+            let k = Quantized::new(scheme, k, Some(k_scales), Some(k_biases))?;
+            let v = Quantized::new(scheme, v, Some(v_scales), Some(v_biases))?;
+            quantized_attention(q, &k, &v, options)
         }
-        (_, [whole, ..]) => Ok(whole.clone()),
-        _ => Err(Error::argument("attend", "arrays", "keys and values", parts.len())),
-    };
-    attention(q, &decoded(keys)?, &decoded(values)?, options)
+        _ => Err(Error::argument("attend", "arrays", "keys and values", arrays.len())),
+    }
 }
 
 /// Writes the rows of `new` from `slots` on: one place for all texts, or one row for each.

@@ -2,6 +2,7 @@
 
 use super::Module;
 use crate::array::{Arg, Array, DType};
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::fast::{self, RopeBase};
 use crate::ops::*;
@@ -136,7 +137,9 @@ impl ALiBi {
             let rows = arange(offset, queries + offset, 1, None)?;
             let distance = abs(subtract(expand_dims(&rows, -1)?, arange(0, keys, 1, None)?)?)?;
             let slopes: Vec<f32> = slopes(heads).into_iter().map(|slope| slope as f32).collect();
-            let slopes = fast::on_device(&slopes, scores.device())?.astype(scores.dtype())?;
+            // They reach the device when they are needed there.
+            let slopes = Array::from_slice_on(&slopes, &[heads], &Device::cpu())?;
+            let slopes = to_device(&slopes, scores.device())?.astype(scores.dtype())?;
             let slopes = slopes.reshape(&[heads, 1, 1])?;
             multiply(negative(distance)?, slopes)?.astype(scores.dtype())
         })?;
