@@ -12,7 +12,8 @@ use crate::error::Result;
 /// # use wootz_lm::tokenizer::Tokenizer;
 /// // Bytes as tokens: "é" is two of them.
 /// let json = r#"{"added_tokens": [], "model": {"type": "BPE", "vocab":
-///     {"Ã": 0, "©": 1, "!": 2}, "merges": []}, "decoder": {"type": "ByteLevel"}}"#;
+///     {"Ã": 0, "©": 1, "!": 2}, "merges": []}, "decoder":
+///     {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false}}"#;
 /// let tokenizer = Tokenizer::from_json(json.as_bytes())?;
 /// let mut detokenizer = tokenizer.detokenizer();
 /// assert_eq!(detokenizer.push(0)?, None);

@@ -74,14 +74,19 @@ impl<W: Float> Moments<W> {
     fn of<T: Element<Wide = W>>(x: &[T], norm: Groups, sizes: Sizes) -> Moments<W> {
         let count = W::from_f64((sizes.positions * sizes.features / norm.groups) as f64);
         let rows = || x.chunks_exact(sizes.features);
-        let [mut mean, _] = column_sums(sizes, rows(), |x, i, _| [x[i].widen(), W::ZERO]);
-        over_groups(norm, &mut mean, |sum| sum / count);
+        // About one of a group's numbers: where all are alike, the mean is exactly that.
+        let mut shift: Vec<W> = x[..sizes.features].iter().map(|x| x.widen()).collect();
+        over_groups(norm, &mut shift, |first, _| first);
+        let terms = |x: &&[T], i: usize, _: usize| [x[i].widen() - shift[i], W::ZERO];
+        let [mut mean, _] = column_sums(sizes, rows(), terms);
+        over_groups(norm, &mut mean, |_, sum| sum / count);
+        mean.iter_mut().zip(&shift).for_each(|(mean, shift)| *mean = *mean + *shift);
         let [mut r, _] = column_sums(sizes, rows(), |x, i, _| {
             let centred = x[i].widen() - mean[i];
             [centred * centred, W::ZERO]
         });
         let eps = W::from_f64(norm.eps as f64);
-        over_groups(norm, &mut r, |sum| W::ONE / (sum / count + eps).sqrt());
+        over_groups(norm, &mut r, |_, sum| W::ONE / (sum / count + eps).sqrt());
         Moments { mean, r }
     }
 }
@@ -119,14 +124,14 @@ fn column_sums<W: Float, R>(
     [first, second]
 }
 
-/// Replaces each column's number by a function of the sum over its group.
-fn over_groups<W: Float>(norm: Groups, columns: &mut [W], function: impl Fn(W) -> W) {
+/// Replaces each column's number by a function of its group's first and of the sum over the group.
+fn over_groups<W: Float>(norm: Groups, columns: &mut [W], function: impl Fn(W, W) -> W) {
     let size = columns.len() / norm.groups;
     for group in 0..norm.groups {
         let place =
             |i: usize| if norm.neighbours { group * size + i } else { i * norm.groups + group };
         let sum = (0..size).fold(W::ZERO, |sum, i| sum + columns[place(i)]);
-        let value = function(sum);
+        let value = function(columns[place(0)], sum);
         (0..size).for_each(|i| columns[place(i)] = value);
     }
 }
@@ -187,7 +192,7 @@ fn sample_backward<T: Element>(
     let count = <T::Wide as Float>::from_f64((sizes.positions * features / norm.groups) as f64);
     let of_groups = |sums: &[T::Wide]| {
         let mut terms: Vec<T::Wide> = sums.iter().zip(weight).map(|(&a, &b)| a * b).collect();
-        over_groups(norm, &mut terms, |sum| sum / count);
+        over_groups(norm, &mut terms, |_, sum| sum / count);
         terms
     };
     let (level, slope) = (of_groups(&of_dy), of_groups(&of_normal));

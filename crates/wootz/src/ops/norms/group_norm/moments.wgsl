@@ -27,9 +27,11 @@ fn place(number: u32, i: u32) -> u32 {
 
 // The mean of a group, and one over the root of its variance.
 fn moments(number: u32, count: u32, lid: u32) -> vec2<f32> {
+    // About one of its numbers: where all are alike, the mean is exactly that.
+    let shift = x(p.x + place(number, 0u));
     var sum = 0.0;
-    for (var i = lid; i < count; i += WIDTH) { sum += x(p.x + place(number, i)); }
-    let mean = group_sum(vec2(sum, 0.0), lid).x / f32(count);
+    for (var i = lid; i < count; i += WIDTH) { sum += x(p.x + place(number, i)) - shift; }
+    let mean = shift + group_sum(vec2(sum, 0.0), lid).x / f32(count);
     var squares = 0.0;
     for (var i = lid; i < count; i += WIDTH) {
         let centred = x(p.x + place(number, i)) - mean;
