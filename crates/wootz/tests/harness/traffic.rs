@@ -88,7 +88,10 @@ const PARTS: &[(&[&str], &str)] = &[
     ),
     (&["gather_qmm"], "reads the matrices that are asked for"),
     (&["causal_conv1d"], "a state is made of the last steps"),
-    (&["gated_delta_backward"], "each kernel has parts of the scratch memory"),
+    (
+        &["gated_delta_backward", "group_norm_backward"],
+        "each kernel has parts of the scratch memory",
+    ),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],
         "integers need not be read to know that they are finite",
@@ -117,6 +120,8 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         32.0,
         "a lane goes through the keys and values of an element of its own",
     ),
+    (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
+    (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),
     (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
