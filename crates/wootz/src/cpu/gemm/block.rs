@@ -16,6 +16,11 @@ pub(crate) struct Block<'a, T> {
 }
 
 impl<T: GemmElement<Sum = T>> Block<'_, T> {
+    /// Columns of the widest tile: with as many, or a multiple, a product is fastest.
+    pub(crate) fn widest() -> usize {
+        T::kernels().columns
+    }
+
     /// Writes the product, or adds it, to rows of `c` that are `c_rows` apart. An element sums its
     /// products in the order of `k`.
     ///

@@ -146,11 +146,10 @@ const ROW_BLOCK: usize = 8 * ROWS;
 const SHORTEST_CUT: usize = 16 * ROWS;
 /// Panels of the left matrix that a task packs.
 const PACK_PANELS: usize = 8;
-/// Columns of the right matrix in a task, as multiples of the narrowest panel: more where there are
-/// enough of them for all.
-const TASK_COLUMNS: [usize; 2] = [8, 16];
-/// Tasks to aim at where rows must be cut as well.
-const TASKS: usize = 16;
+/// Panels of the right matrix in a task: more where there are enough of them for all.
+const TASK_PANELS: [usize; 2] = [4, 8];
+/// Tasks to aim at for each thread where rows must be cut as well.
+const TASKS: usize = 4;
 /// The packed part of the left matrix, in numbers and in rows.
 const PACKED: usize = 1 << 21;
 const PACKED_ROWS: usize = 340 * ROWS;
@@ -417,11 +416,13 @@ impl<T: GemmElement> Part<'_, T> {
             unsafe { self.pack_left(row, rows.min(m - row)) };
         });
 
-        let [few, many] = TASK_COLUMNS.map(|narrow| narrow * T::NARROW);
-        let columns = if n >= TASKS * many { many } else { few };
+        let [few, many] = TASK_PANELS.map(|panels| panels * self.kernels.columns);
+        // How the output is cut never changes a bit of it, so it may depend on the team.
+        let tasks = TASKS * threads::threads().max(2);
+        let columns = if n >= tasks * many { many } else { few };
         let across = n.div_ceil(columns);
         // Cutting rows packs the right matrix once more a cut, so cuts stay long.
-        let cuts = TASKS.div_ceil(across).min(m.div_ceil(SHORTEST_CUT));
+        let cuts = tasks.div_ceil(across).min(m.div_ceil(SHORTEST_CUT));
         let rows = even(m, m.div_ceil(cuts), ROWS);
         let down = m.div_ceil(rows);
         run.for_each(across * down, |task| {

@@ -24,6 +24,8 @@ pub(crate) struct Panel<T> {
 
 /// Steps that are asked for before they are copied.
 const AHEAD: usize = 8;
+/// Elements of a line that are asked for before they are copied.
+const AHEAD_ALONG: isize = 64;
 
 /// Writes exactly `k * pitch` numbers a panel.
 ///
@@ -96,6 +98,8 @@ unsafe fn turned<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
                 for (i, line) in square.iter_mut().enumerate().take(V::LANES) {
                     if first + i < width {
                         let at = (first + i) as isize * across + p as isize;
+                        // So many lines at once are more than processors foresee.
+                        V::prefetch(from.wrapping_offset(at + AHEAD_ALONG).cast());
                         *line = <T as Lanes<V>>::load(from.offset(at));
                     }
                 }
