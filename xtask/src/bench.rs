@@ -1,17 +1,21 @@
 //! `cargo xtask bench`: wootz beside its peers, in a crate of its own outside the workspace, so
 //! that the peers never enter the product's lock file.
 
-use anyhow::{Result, bail};
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
 
-use crate::run::{cache, cargo, python, root, show, target};
+use anyhow::{Context, Result, bail};
+
+use crate::run::{cache, capture, cargo, python, root, show, target};
 
 /// Options of `bench`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Which rows: `quant` (products with quantized weights), or without a word those of floats
+    /// Which rows: `quant` (products with quantized weights), `lm` (whole models), or without a word those of floats
     set: Option<String>,
     /// Install the Python peers into a cache outside the repository: PyTorch (over 5 GB) for floats, llama.cpp
-    /// (compiled for this processor) and MLX for `quant`
+    /// (compiled for this processor) and MLX for `quant`, llama.cpp for `lm`, which also gets its models
     #[arg(long)]
     setup: bool,
     /// Fail on a missing peer or a missed goal
@@ -20,6 +24,9 @@ pub(crate) struct Options {
     /// Only rows whose name, sizes and dtype contain this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// A model to measure with `lm` instead of those of `--setup`; with `=FILE` another that llama.cpp measures
+    #[arg(long, value_name = "FILE[=FILE]")]
+    model: Vec<String>,
     /// A folder of ggml's shared libraries, to be measured instead of those of llama-cpp-python
     #[arg(long, value_name = "FOLDER")]
     ggml: Option<std::path::PathBuf>,
@@ -33,6 +40,7 @@ struct Peer {
     script: [&'static str; 2],
 }
 
+const LM_SCRIPT: &str = "xtask/bench/lm_bench.py";
 const QUANT_SCRIPT: [&str; 2] = ["--quant-script", "xtask/bench/quant_bench.py"];
 
 // The newest release; compiling without AVX-512 it still is the peer for everything but bf16.
@@ -49,12 +57,15 @@ const LLAMA: Peer = Peer {
     packages: &[
         "llama-cpp-python==0.3.36",
         "numpy",
+        "gguf==0.19.0",
         "--no-binary=llama-cpp-python",
         "--config-settings=cmake.args=-DGGML_NATIVE=ON",
     ],
     argument: "--llama",
     script: QUANT_SCRIPT,
 };
+
+const LLAMA_MODELS: Peer = Peer { script: ["--lm-script", LM_SCRIPT], ..LLAMA };
 
 const MLX: Peer = Peer {
     environment: "bench-mlx-0.32.4",
@@ -68,7 +79,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let peers: &[Peer] = match options.set.as_deref() {
         None => &[TORCH],
         Some("quant") => &[LLAMA, MLX],
-        Some(other) => bail!("there is no set {other}: known is quant"),
+        Some("lm") => &[LLAMA_MODELS],
+        Some(other) => bail!("there is no set {other}: known are quant and lm"),
     };
     let mut bench = cargo(&["run", "--release", "--quiet"]);
     bench.arg("--manifest-path").arg(root().join("crates/bench/Cargo.toml"));
@@ -97,6 +109,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(folder) = &options.ggml {
         bench.arg("--ggml").arg(folder);
     }
+    if options.set.as_deref() == Some("lm") {
+        for model in models(options)? {
+            bench.arg("--model").arg(model);
+        }
+    }
     if options.check {
         bench.arg("--check");
     }
@@ -104,4 +121,48 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bench.args(["--filter", text]);
     }
     show(&mut bench)
+}
+
+/// The models to measure: those that are named, or those that `--setup` makes.
+fn models(options: &Options) -> Result<Vec<OsString>> {
+    if !options.model.is_empty() {
+        return Ok(options.model.iter().map(OsString::from).collect());
+    }
+    let folder = cache()?.join("bench-models");
+    let named = |name: &str| folder.join(format!("synthetic-1.1b.{name}"));
+    let affine = named("affine4");
+    let (source, like) = (named("F16.gguf"), named("Q4_0.gguf"));
+    // The command fetches the model if it is not there, and says where it is.
+    let wootz = ["run", "--release", "--quiet", "--package", "wootz-cli", "--"];
+    if options.setup {
+        let python = cache()?.join(LLAMA.environment).join("bin/python");
+        show(Command::new(python).arg("-B").arg(root().join(LM_SCRIPT)).arg("make").arg(&folder))?;
+        if !affine.exists() {
+            let mut convert = cargo(&wootz);
+            convert.args(["convert", "--hf-path"]).arg(&source).arg("--mlx-path").arg(&affine);
+            show(convert.args(["-q", "--q-bits", "4", "--q-group-size", "64"]))?;
+        }
+    }
+    let answer = capture(cargo(&wootz).args(["info", "--json", "--quiet"]))?;
+    let info: serde_json::Value = serde_json::from_str(&answer)?;
+    let small = info["path"].as_str().context("wootz info names no file")?;
+    let mut models = vec![OsString::from(small)];
+    models
+        .extend(["Q4_0.gguf", "Q4_K_M.gguf", "Q8_0.gguf"].map(|name| named(name).into_os_string()));
+    // llama.cpp has nothing of the kind; its Q4_0 has as many bits.
+    let mut pair = affine.into_os_string();
+    pair.push("=");
+    pair.push(like);
+    models.push(pair);
+    let there = |model: &OsString| {
+        let text = model.to_string_lossy();
+        let own = text.split('=').next().unwrap_or_default();
+        let found = Path::new(own).exists();
+        if !found {
+            println!("NO MODEL: {own} is not there; --setup makes it");
+        }
+        found
+    };
+    models.retain(there);
+    Ok(models)
 }

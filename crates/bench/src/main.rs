@@ -2,6 +2,7 @@
 
 mod crates;
 mod limits;
+mod models;
 mod python;
 mod quantized;
 mod rows;
@@ -30,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(60);
 
 #[derive(Parser)]
 struct Arguments {
-    /// The rows to measure: `quant`, or without a word those of floats
+    /// The rows to measure: `quant`, `lm`, or without a word those of floats
     set: Option<String>,
     /// The Python that has PyTorch
     #[arg(long, requires = "torch_script")]
@@ -39,7 +40,7 @@ struct Arguments {
     #[arg(long)]
     torch_script: Option<PathBuf>,
     /// The Python that has llama-cpp-python
-    #[arg(long, requires = "quant_script")]
+    #[arg(long)]
     llama: Option<PathBuf>,
     /// A folder of ggml's shared libraries, if not those of llama-cpp-python
     #[arg(long, requires = "llama")]
@@ -50,6 +51,12 @@ struct Arguments {
     /// The program that answers for llama.cpp and MLX
     #[arg(long)]
     quant_script: Option<PathBuf>,
+    /// The program that answers for llama.cpp with whole models
+    #[arg(long)]
+    lm_script: Option<PathBuf>,
+    /// A model to measure with `lm`; with `=FILE` another that llama.cpp measures beside it
+    #[arg(long, value_parser = models::Pair::parse)]
+    model: Vec<models::Pair>,
     /// Fail on a missing peer or a missed goal
     #[arg(long)]
     check: bool,
@@ -69,7 +76,8 @@ fn main() -> Result<()> {
     let rows = match arguments.set.as_deref() {
         None => rows::all(),
         Some("quant") => rows::quantized(),
-        Some(other) => bail!("there is no set {other}: known is quant"),
+        Some("lm") => return whole_models(&arguments),
+        Some(other) => bail!("there is no set {other}: known are quant and lm"),
     };
     let mut pythons = start(&arguments)?;
     println!("{}", Limits::measure(ROUNDS));
@@ -84,10 +92,32 @@ fn main() -> Result<()> {
         println!("{line}");
         misses.extend(line.misses(row));
     }
-    for miss in &misses {
+    report(&misses, arguments.check)
+}
+
+fn whole_models(arguments: &Arguments) -> Result<()> {
+    let mut told = Vec::new();
+    if let Some(folder) = &arguments.ggml {
+        told.extend(["--libraries".to_string(), folder.display().to_string()]);
+    }
+    let llama = match (&arguments.llama, &arguments.lm_script) {
+        (Some(python), Some(script)) => {
+            Some(Python::start("llama-cpp-python", python, script, &told)?)
+        }
+        _ => None,
+    };
+    if let Some(llama) = &llama {
+        println!("peer: {}", llama.version());
+    }
+    report(&models::run(&arguments.model, llama)?, arguments.check)
+}
+
+/// Prints what is missed, which is a failure where goals are checked.
+fn report(misses: &[String], check: bool) -> Result<()> {
+    for miss in misses {
         println!("MISSED: {miss}");
     }
-    if arguments.check && !misses.is_empty() {
+    if check && !misses.is_empty() {
         bail!("{} goals missed or peers missing", misses.len());
     }
     Ok(())

@@ -61,7 +61,17 @@ impl Python {
         }
     }
 
-    fn ask(&mut self, request: &str) -> Result<Value> {
+    /// The time of a request, in seconds.
+    pub fn seconds(&mut self, request: &str) -> Result<f64> {
+        let answer = self.ask(request)?;
+        match answer["ms"].as_f64() {
+            Some(ms) => Ok(ms / 1e3),
+            None => bail!("{}: {}", self.name, answer["error"].as_str().unwrap_or("no answer")),
+        }
+    }
+
+    /// Sends a request and waits for the answer.
+    pub fn ask(&mut self, request: &str) -> Result<Value> {
         let pipe = self.requests.as_mut().context("a peer has ended")?;
         writeln!(pipe, "{request}")?;
         pipe.flush()?;

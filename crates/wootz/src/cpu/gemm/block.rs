@@ -1,9 +1,9 @@
 //! Products of small matrices that lie in the caches: on the calling thread, nothing is packed.
 
-use super::microkernel::{GemmElement, Loose, ROWS};
+use super::microkernel::{GemmElement, Kernels, Loose, ROWS};
 
 /// `a` of `m × k` times `b` of `k × n`. Rows of `b` are contiguous. Columns are computed by
-/// [`width`] at a time: rows of `b` and of the result must have room for whole widths.
+/// [`GemmElement::NARROW`] at a time: rows of `b` and of the result must have room for all of them.
 pub(crate) struct Block<'a, T> {
     pub(crate) m: usize,
     pub(crate) n: usize,
@@ -15,12 +15,12 @@ pub(crate) struct Block<'a, T> {
     pub(crate) b_rows: usize,
 }
 
-/// Columns of a [`Block`] come in multiples of this.
-const fn width<T: GemmElement>() -> usize {
-    T::COLUMNS / 2
-}
-
 impl<T: GemmElement<Sum = T>> Block<'_, T> {
+    /// Columns of the widest tile: with as many, or a multiple, a product is fastest.
+    pub(crate) fn widest() -> usize {
+        T::kernels().columns
+    }
+
     /// Writes the product, or adds it, to rows of `c` that are `c_rows` apart. An element sums its
     /// products in the order of `k`.
     ///
@@ -31,7 +31,7 @@ impl<T: GemmElement<Sum = T>> Block<'_, T> {
         if m == 0 || n == 0 || (k == 0 && accumulate) {
             return;
         }
-        let wide = n.next_multiple_of(width::<T>());
+        let wide = n.next_multiple_of(T::NARROW);
         let reach = |rows: usize, row: usize, columns: usize, column: usize| {
             if rows * columns == 0 { 0 } else { (rows - 1) * row + (columns - 1) * column + 1 }
         };
@@ -42,10 +42,14 @@ impl<T: GemmElement<Sum = T>> Block<'_, T> {
         let kernels = T::kernels();
         let mut column = 0;
         while column < wide {
-            let whole = wide - column >= T::COLUMNS;
+            // The widest tile that is left room for.
+            let mut width = kernels.columns;
+            while width > wide - column {
+                width /= 2;
+            }
             for row in (0..m).step_by(ROWS) {
                 let rows = ROWS.min(m - row);
-                let tile = kernels.loose_tiles[rows - 1][whole as usize];
+                let tile = kernels.loose_tiles[rows - 1][Kernels::<T>::width(width)];
                 // SAFETY: the slices above hold all rows, steps and whole widths; the kernels are
                 // those of this processor.
                 unsafe {
@@ -59,7 +63,7 @@ impl<T: GemmElement<Sum = T>> Block<'_, T> {
                     tile(k, &panels, c.as_mut_ptr().add(row * c_rows + column), c_rows, accumulate);
                 }
             }
-            column += if whole { T::COLUMNS } else { width::<T>() };
+            column += width;
         }
     }
 }

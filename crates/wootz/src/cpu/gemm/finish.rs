@@ -2,7 +2,7 @@
 
 use super::View;
 use super::microkernel::{GemmElement, Kernels};
-use super::simd::{Lanes, Scalar, Vector};
+use super::simd::{Lanes, Narrow, Scalar};
 
 /// What is added to a product: the element becomes `alpha · sum + beta · c`.
 pub(crate) struct Addend<T: GemmElement> {
@@ -61,7 +61,7 @@ pub(super) unsafe fn rows<T: GemmElement>(
 /// # Safety
 /// The processor has `V`'s instruction set; everything is valid for `len` elements.
 #[inline(always)]
-pub(super) unsafe fn finish<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+pub(super) unsafe fn finish<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     sums: *const V::Scalar,
     plus: Option<&Addend<T>>,
     to: *mut T,
@@ -99,7 +99,7 @@ pub(super) unsafe fn finish<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vecto
 
 /// `sum` scaled and with the first `count` elements of the addend's row from `first` on added.
 #[inline(always)]
-unsafe fn added<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+unsafe fn added<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     plus: &Addend<T>,
     first: usize,
     count: usize,

@@ -7,7 +7,7 @@
 //! added up into a block of sums. Both come to the same bits.
 
 use super::microkernel::GemmElement;
-use super::simd::{Lanes, Scalar, Vector};
+use super::simd::{Lanes, Narrow, Scalar};
 use super::{Job, PRODUCT, Run, TASK, View, finish, with_buffer};
 
 /// The most vectors that are multiplied this way.
@@ -236,7 +236,7 @@ pub(crate) struct Dots<T: GemmElement> {
 pub(super) unsafe fn dots<T, V, const R: usize, const N: usize>(job: &Dots<T>, len: usize)
 where
     T: GemmElement<Sum = V::Scalar> + Lanes<V>,
-    V: Vector,
+    V: Narrow,
 {
     let Dots { rows, stride, x, x_stride, to, to_stride } = *job;
     let parts = SUMS / V::LANES;
@@ -288,7 +288,7 @@ where
 
 /// Adds products `whole..len` to the first sums, with the instructions that add all others.
 #[inline(always)]
-unsafe fn add_rest<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+unsafe fn add_rest<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     row: *const T,
     x: *const V::Scalar,
     whole: usize,
@@ -325,7 +325,7 @@ pub(crate) struct Axpy<T: GemmElement> {
 /// # Safety
 /// The processor has `V`'s instruction set; the rows and `sums` are valid for `len` elements.
 #[inline(always)]
-pub(super) unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+pub(super) unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     job: &Axpy<T>,
     sums: *mut V::Scalar,
     len: usize,
@@ -342,7 +342,7 @@ pub(super) unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>
 }
 
 #[inline(always)]
-unsafe fn add_rows<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector, const N: usize>(
+unsafe fn add_rows<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow, const N: usize>(
     job: &Axpy<T>,
     first: usize,
     sums: *mut V::Scalar,

@@ -1,32 +1,44 @@
 //! The innermost loop: a tile of up to 6 rows and one panel's width of the output held in
 //! registers while `k` runs; and the tables of kernels, one an instruction set.
 //!
+//! A panel of the right matrix is as wide as two of the instruction set's vectors (four where there
+//! are registers for them); the last one may be a half or a quarter of that.
+//!
 //! Every tile adds the products of an output element in the order of `k`, whatever its size, so
 //! how the output is cut into tiles never changes a result.
 
 use half::{bf16, f16};
 
-use super::simd::{Lanes, Scalar, Vector, portable::Plain};
+use super::simd::{Lanes, Narrow, Scalar, Vector, portable::Plain};
 use super::{finish, gemv, pack};
 
 /// Rows of the largest tile, and of a panel of the left matrix.
 pub(crate) const ROWS: usize = 6;
 
+/// The widest panel of the right matrix, in columns.
+pub(super) const WIDEST: usize = 32;
+
 /// Element types that can be multiplied.
 pub(crate) trait GemmElement: Copy + Send + Sync + 'static {
     /// What products are summed in.
     type Sum: Scalar;
-    /// Columns of the widest tile, and of a panel of the right matrix.
-    const COLUMNS: usize;
+    /// Columns of the narrowest tile. Others have twice and four times as many.
+    const NARROW: usize;
     /// Whether `Sum` is the element type itself, so that sums can live in the output.
     const DIRECT: bool;
     fn zero() -> Self;
     fn widen(self) -> Self::Sum;
     fn round(sum: Self::Sum) -> Self;
-    /// The best kernels for this processor.
-    fn kernels() -> &'static Kernels<Self>;
+    /// The kernels made for this processor, the best first.
+    fn special() -> [Option<&'static Kernels<Self>>; 2];
     /// The kernels for any processor.
     fn portable() -> &'static Kernels<Self>;
+
+    /// The best kernels for this processor.
+    fn kernels() -> &'static Kernels<Self> {
+        let [best, next] = Self::special();
+        best.or(next).unwrap_or_else(Self::portable)
+    }
 }
 
 /// `c = a · b`, or `c += a · b`, for packed panels `a` (`k` columns of the tile's rows) and `b`
@@ -61,14 +73,35 @@ pub(crate) type Finish<T> = unsafe fn(
 /// # Safety
 /// They may be called only on a processor that has the instruction set.
 pub(crate) struct Kernels<T: GemmElement> {
-    /// By rows less one, then for half a panel and for a whole one.
-    pub(super) tiles: [[Tile<T::Sum>; 2]; ROWS],
-    pub(super) loose_tiles: [[LooseTile<T::Sum>; 2]; ROWS],
+    /// Columns of a whole panel of the right matrix: [`GemmElement::NARROW`], doubled or quadrupled.
+    pub(super) columns: usize,
+    /// Bytes of the largest such panel: it stays in the cache nearest to the core while rows of the
+    /// left matrix pass by.
+    pub(super) panel_bytes: usize,
+    /// By rows less one, then by [`Kernels::width`].
+    pub(super) tiles: [[Tile<T::Sum>; 3]; ROWS],
+    pub(super) loose_tiles: [[LooseTile<T::Sum>; 3]; ROWS],
     pub(super) pack: unsafe fn(&pack::Panel<T>, *mut T::Sum),
     pub(super) finish: Finish<T>,
     /// By vectors less one, then for one row and for [`gemv::rows_at_once`].
     pub(super) dots: [[unsafe fn(&gemv::Dots<T>, usize); 2]; gemv::FEW],
     pub(super) axpy: unsafe fn(&gemv::Axpy<T>, *mut T::Sum, usize),
+}
+
+impl<T: GemmElement> Kernels<T> {
+    /// The width a panel of `columns` columns is padded to.
+    pub(super) fn padded(&self, columns: usize) -> usize {
+        let mut width = T::NARROW;
+        while width < columns {
+            width *= 2;
+        }
+        width
+    }
+
+    /// Where the tables keep tiles of a padded width.
+    pub(super) fn width(padded: usize) -> usize {
+        (padded / T::NARROW).ilog2() as usize
+    }
 }
 
 /// # Safety
@@ -130,10 +163,12 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
     }
 }
 
-/// A module of kernels compiled with `$attribute`, and `table` to collect them. `$full` and
-/// `$half` are the vectors in a whole and in half a panel.
+/// A module of kernels compiled with `$attribute`, and `table` to collect them. The literals are
+/// the vectors in a tile of each width: `V`'s in the narrowest, and `W`'s in the others. `$times` is
+/// how many times as wide as the narrowest a whole panel is, and `$kib` its largest size.
 macro_rules! instruction_set {
-    ($name:ident, $full:literal, $half:literal, $(#[$attribute:meta])*) => {
+    ($name:ident, $kib:literal, $times:literal, [$one:literal, $two:literal, $four:literal],
+     $(#[$attribute:meta])*) => {
         mod $name {
             use super::*;
 
@@ -165,7 +200,7 @@ macro_rules! instruction_set {
             }
 
             $(#[$attribute])*
-            unsafe fn pack<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+            unsafe fn pack<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
                 panel: &pack::Panel<T>,
                 to: *mut V::Scalar,
             ) {
@@ -174,7 +209,7 @@ macro_rules! instruction_set {
             }
 
             $(#[$attribute])*
-            unsafe fn finish<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+            unsafe fn finish<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
                 sums: *const V::Scalar,
                 plus: Option<&finish::Addend<T>>,
                 to: *mut T,
@@ -188,14 +223,14 @@ macro_rules! instruction_set {
             unsafe fn dots<T, V, const R: usize, const N: usize>(job: &gemv::Dots<T>, len: usize)
             where
                 T: GemmElement<Sum = V::Scalar> + Lanes<V>,
-                V: Vector,
+                V: Narrow,
             {
                 // SAFETY: passed on to the caller.
                 unsafe { gemv::dots::<T, V, R, N>(job, len) }
             }
 
             $(#[$attribute])*
-            unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+            unsafe fn axpy<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
                 job: &gemv::Axpy<T>,
                 sums: *mut V::Scalar,
                 len: usize,
@@ -204,27 +239,30 @@ macro_rules! instruction_set {
                 unsafe { gemv::axpy::<T, V>(job, sums, len) }
             }
 
-            pub(super) const fn table<T, V>() -> Kernels<T>
+            pub(super) const fn table<T, V, W>() -> Kernels<T>
             where
                 T: GemmElement<Sum = V::Scalar> + Lanes<V>,
-                V: Vector,
+                V: Narrow,
+                W: Vector<Scalar = V::Scalar>,
             {
                 Kernels {
+                    columns: $times * T::NARROW,
+                    panel_bytes: $kib << 10,
                     tiles: [
-                        [tile::<V, 1, $half>, tile::<V, 1, $full>],
-                        [tile::<V, 2, $half>, tile::<V, 2, $full>],
-                        [tile::<V, 3, $half>, tile::<V, 3, $full>],
-                        [tile::<V, 4, $half>, tile::<V, 4, $full>],
-                        [tile::<V, 5, $half>, tile::<V, 5, $full>],
-                        [tile::<V, 6, $half>, tile::<V, 6, $full>],
+                        [tile::<V, 1, $one>, tile::<W, 1, $two>, tile::<W, 1, $four>],
+                        [tile::<V, 2, $one>, tile::<W, 2, $two>, tile::<W, 2, $four>],
+                        [tile::<V, 3, $one>, tile::<W, 3, $two>, tile::<W, 3, $four>],
+                        [tile::<V, 4, $one>, tile::<W, 4, $two>, tile::<W, 4, $four>],
+                        [tile::<V, 5, $one>, tile::<W, 5, $two>, tile::<W, 5, $four>],
+                        [tile::<V, 6, $one>, tile::<W, 6, $two>, tile::<W, 6, $four>],
                     ],
                     loose_tiles: [
-                        [loose::<V, 1, $half>, loose::<V, 1, $full>],
-                        [loose::<V, 2, $half>, loose::<V, 2, $full>],
-                        [loose::<V, 3, $half>, loose::<V, 3, $full>],
-                        [loose::<V, 4, $half>, loose::<V, 4, $full>],
-                        [loose::<V, 5, $half>, loose::<V, 5, $full>],
-                        [loose::<V, 6, $half>, loose::<V, 6, $full>],
+                        [loose::<V, 1, $one>, loose::<W, 1, $two>, loose::<W, 1, $four>],
+                        [loose::<V, 2, $one>, loose::<W, 2, $two>, loose::<W, 2, $four>],
+                        [loose::<V, 3, $one>, loose::<W, 3, $two>, loose::<W, 3, $four>],
+                        [loose::<V, 4, $one>, loose::<W, 4, $two>, loose::<W, 4, $four>],
+                        [loose::<V, 5, $one>, loose::<W, 5, $two>, loose::<W, 5, $four>],
+                        [loose::<V, 6, $one>, loose::<W, 6, $two>, loose::<W, 6, $four>],
                     ],
                     pack: pack::<T, V>,
                     finish: finish::<T, V>,
@@ -241,18 +279,21 @@ macro_rules! instruction_set {
     };
 }
 
-instruction_set!(any, 2, 1,);
+// Tiles of the width that a set does not use are a second name for others.
+instruction_set!(any, 24, 2, [1, 2, 2],);
 #[cfg(target_arch = "x86_64")]
-instruction_set!(avx2, 2, 1, #[target_feature(enable = "avx2,fma,f16c")]);
+instruction_set!(avx2, 24, 2, [1, 2, 2], #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(avx512, 32, 4, [1, 1, 2], #[target_feature(enable = "avx512f,avx2,fma,f16c")]);
 #[cfg(target_arch = "aarch64")]
-instruction_set!(neon, 4, 2,);
+instruction_set!(neon, 24, 2, [2, 4, 4],);
 
 macro_rules! element {
-    ($t:ty, $sum:ty, $columns:literal, $direct:literal, $zero:expr, $widen:expr, $round:expr,
-     $plain:ty, $avx2:ident, $neon:ident) => {
+    ($t:ty, $sum:ty, $narrow:literal, $direct:literal, $zero:expr, $widen:expr, $round:expr,
+     $plain:ty, $avx2:ident, $avx512:ident, $neon:ident) => {
         impl GemmElement for $t {
             type Sum = $sum;
-            const COLUMNS: usize = $columns;
+            const NARROW: usize = $narrow;
             const DIRECT: bool = $direct;
 
             #[inline(always)]
@@ -268,57 +309,61 @@ macro_rules! element {
                 $round(sum)
             }
 
-            fn kernels() -> &'static Kernels<Self> {
+            fn special() -> [Option<&'static Kernels<Self>>; 2] {
                 #[cfg(target_arch = "x86_64")]
                 {
-                    const AVX2: &Kernels<$t> = &avx2::table::<$t, std::arch::x86_64::$avx2>();
-                    if is_x86_feature_detected!("avx2")
+                    use std::arch::x86_64::{$avx2, $avx512};
+                    const AVX2: &Kernels<$t> = &avx2::table::<$t, $avx2, $avx2>();
+                    const AVX512: &Kernels<$t> = &avx512::table::<$t, $avx2, $avx512>();
+                    let avx2 = is_x86_feature_detected!("avx2")
                         && is_x86_feature_detected!("fma")
-                        && is_x86_feature_detected!("f16c")
-                    {
-                        return AVX2;
-                    }
+                        && is_x86_feature_detected!("f16c");
+                    let avx512 = avx2 && is_x86_feature_detected!("avx512f");
+                    [avx512.then_some(AVX512), avx2.then_some(AVX2)]
                 }
                 #[cfg(target_arch = "aarch64")]
                 {
-                    const NEON: &Kernels<$t> = &neon::table::<$t, std::arch::aarch64::$neon>();
-                    return NEON;
+                    use std::arch::aarch64::$neon;
+                    const NEON: &Kernels<$t> = &neon::table::<$t, $neon, $neon>();
+                    [Some(NEON), None]
                 }
-                #[cfg_attr(target_arch = "aarch64", expect(unreachable_code))]
-                Self::portable()
+                #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+                [None, None]
             }
 
             fn portable() -> &'static Kernels<Self> {
-                const PLAIN: &Kernels<$t> = &any::table::<$t, $plain>();
+                const PLAIN: &Kernels<$t> = &any::table::<$t, $plain, $plain>();
                 PLAIN
             }
         }
     };
 }
 
-element!(f32, f32, 16, true, 0.0, |x| x, |x| x, Plain<f32, 8>, __m256, float32x4_t);
-element!(f64, f64, 8, true, 0.0, |x| x, |x| x, Plain<f64, 4>, __m256d, float64x2_t);
+element!(f32, f32, 8, true, 0.0, |x| x, |x| x, Plain<f32, 8>, __m256, __m512, float32x4_t);
+element!(f64, f64, 4, true, 0.0, |x| x, |x| x, Plain<f64, 4>, __m256d, __m512d, float64x2_t);
 element!(
     f16,
     f32,
-    16,
+    8,
     false,
     f16::ZERO,
     f16::to_f32,
     f16::from_f32,
     Plain<f32, 8>,
     __m256,
+    __m512,
     float32x4_t
 );
 element!(
     bf16,
     f32,
-    16,
+    8,
     false,
     bf16::ZERO,
     bf16::to_f32,
     super::simd::round_to_bf16,
     Plain<f32, 8>,
     __m256,
+    __m512,
     float32x4_t
 );

@@ -24,7 +24,7 @@ pub(crate) use self::block::Block;
 use self::finish::Addend;
 pub(crate) use self::gemv::FEW;
 pub(crate) use self::microkernel::GemmElement;
-use self::microkernel::{Kernels, ROWS};
+use self::microkernel::{Kernels, ROWS, WIDEST};
 use self::pack::Panel;
 use self::simd::Scalar;
 use crate::cpu::threads;
@@ -139,9 +139,6 @@ const LARGE: usize = 1 << 24;
 /// Products that make a hand-off worth its cost.
 const SMALL: usize = 1 << 17;
 
-/// The longest block of `k` whose panels stay in the cache nearest to the core, in bytes of one
-/// line.
-const K_BLOCK_BYTES: usize = 1536;
 /// Rows of the left matrix that are multiplied with all panels of a task before the next: they share
 /// the second cache with those panels.
 const ROW_BLOCK: usize = 8 * ROWS;
@@ -151,8 +148,8 @@ const SHORTEST_CUT: usize = 16 * ROWS;
 const PACK_PANELS: usize = 8;
 /// Panels of the right matrix in a task: more where there are enough of them for all.
 const TASK_PANELS: [usize; 2] = [4, 8];
-/// Tasks to aim at where rows must be cut as well.
-const TASKS: usize = 16;
+/// Tasks to aim at for each thread where rows must be cut as well.
+const TASKS: usize = 4;
 /// The packed part of the left matrix, in numbers and in rows.
 const PACKED: usize = 1 << 21;
 const PACKED_ROWS: usize = 340 * ROWS;
@@ -274,7 +271,7 @@ impl<T: GemmElement> Job<T> {
     /// # Safety
     /// The processor has the kernels' instruction set, and the views are still valid.
     unsafe fn multiply(&self, run: Run) {
-        let Job { shape: Shape { m, n, k }, rows, a, b, .. } = *self;
+        let Job { kernels, shape: Shape { m, n, k }, rows, a, b, .. } = *self;
         if m == 0 || n == 0 {
             return;
         }
@@ -286,7 +283,7 @@ impl<T: GemmElement> Job<T> {
         unsafe {
             if k == 0 {
                 self.nothing();
-            } else if rows > 1 && n > 1 && small::fits::<T>(n, k) {
+            } else if rows > 1 && n > 1 && small::fits(kernels, n, k) {
                 if b.columns == 1 {
                     small::small(run.if_worth(large), self);
                 } else {
@@ -329,7 +326,7 @@ impl<T: GemmElement> Job<T> {
     unsafe fn blocked(&self, run: Run) {
         let Job { kernels, shape: Shape { m, n, k }, a, b, plus, c, .. } = *self;
         // Blocks of `k` are of one length (but the last), so that no block is a sliver.
-        let k_block = even(k, k_block::<T>(), 1);
+        let k_block = even(k, k_block(kernels), 1);
         // Sums that live in the output may be left and taken up again; others want `k` in one go.
         let longest = if T::DIRECT { 4 * k_block } else { LONGEST_K / k_block * k_block };
         let k_part = longest.min(k);
@@ -376,8 +373,8 @@ impl<T: GemmElement> Job<T> {
 }
 
 /// The longest block of `k`.
-fn k_block<T: GemmElement>() -> usize {
-    K_BLOCK_BYTES / size_of::<T::Sum>()
+fn k_block<T: GemmElement>(kernels: &Kernels<T>) -> usize {
+    kernels.panel_bytes / size_of::<T::Sum>() / kernels.columns
 }
 
 /// `total` cut into pieces of at most `most`, all but the last of one length, which is a multiple
@@ -419,11 +416,13 @@ impl<T: GemmElement> Part<'_, T> {
             unsafe { self.pack_left(row, rows.min(m - row)) };
         });
 
-        let [few, many] = TASK_PANELS.map(|panels| panels * T::COLUMNS);
-        let columns = if n >= TASKS * many { many } else { few };
+        let [few, many] = TASK_PANELS.map(|panels| panels * self.kernels.columns);
+        // How the output is cut never changes a bit of it, so it may depend on the team.
+        let tasks = TASKS * threads::threads().max(2);
+        let columns = if n >= tasks * many { many } else { few };
         let across = n.div_ceil(columns);
         // Cutting rows packs the right matrix once more a cut, so cuts stay long.
-        let cuts = TASKS.div_ceil(across).min(m.div_ceil(SHORTEST_CUT));
+        let cuts = tasks.div_ceil(across).min(m.div_ceil(SHORTEST_CUT));
         let rows = even(m, m.div_ceil(cuts), ROWS);
         let down = m.div_ceil(rows);
         run.for_each(across * down, |task| {
@@ -453,7 +452,10 @@ impl<T: GemmElement> Part<'_, T> {
     ) {
         let (view, lines) = (self.b.at(start, column), self.shape.n - column);
         // SAFETY: passed on to the caller.
-        unsafe { self.pack(view, columns, lines, k, T::COLUMNS, padded::<T>, to) };
+        unsafe {
+            let padded = |columns| self.kernels.padded(columns);
+            self.pack(view, columns, lines, k, self.kernels.columns, padded, to);
+        };
     }
 
     /// Packs the first `width` columns of `view`, which has `lines` of them, into panels of `whole`
@@ -466,7 +468,7 @@ impl<T: GemmElement> Part<'_, T> {
         lines: usize,
         k: usize,
         whole: usize,
-        pitch: fn(usize) -> usize,
+        pitch: impl Fn(usize) -> usize,
         to: *mut T::Sum,
     ) {
         let panel = |first: usize, width: usize, count: usize| Panel {
@@ -495,7 +497,7 @@ impl<T: GemmElement> Part<'_, T> {
     /// Multiplies `rows × columns` of the part.
     unsafe fn block(&self, row: usize, rows: usize, column: usize, columns: usize) {
         let n = self.shape.n;
-        let packed = self.k_block * columns.next_multiple_of(T::COLUMNS);
+        let packed = self.k_block * columns.next_multiple_of(self.kernels.columns);
         let own_sums = !T::DIRECT && self.sums.is_none();
         let own = if own_sums { rows * columns } else { 0 };
         with_buffer(&TASK, packed + own, |buffer: *mut T::Sum| {
@@ -541,12 +543,12 @@ impl<T: GemmElement> Part<'_, T> {
         stride: usize,
         accumulate: bool,
     ) {
-        for column in (0..columns).step_by(T::COLUMNS) {
-            let width = T::COLUMNS.min(columns - column);
-            let padded = padded::<T>(width);
+        for column in (0..columns).step_by(self.kernels.columns) {
+            let width = self.kernels.columns.min(columns - column);
+            let padded = self.kernels.padded(width);
             for top in (0..rows).step_by(ROWS) {
                 let height = ROWS.min(rows - top);
-                let tile = self.kernels.tiles[height - 1][(padded == T::COLUMNS) as usize];
+                let tile = self.kernels.tiles[height - 1][Kernels::<T>::width(padded)];
                 // SAFETY: passed on to the caller. A tile wider than the block goes through `spare`.
                 unsafe {
                     let a = self.packed.add((row + top) * self.shape.k + start * height);
@@ -555,7 +557,7 @@ impl<T: GemmElement> Part<'_, T> {
                     if width == padded {
                         tile(k, a, b, to, stride, accumulate);
                     } else {
-                        let mut spare = [T::widen(T::zero()); ROWS * 16];
+                        let mut spare = [T::widen(T::zero()); ROWS * WIDEST];
                         tile(k, a, b, spare.as_mut_ptr(), padded, false);
                         add_tile(&spare, padded, height, width, to, stride, accumulate);
                     }
@@ -563,11 +565,6 @@ impl<T: GemmElement> Part<'_, T> {
             }
         }
     }
-}
-
-/// The width of a panel of the right matrix: whole or half.
-fn padded<T: GemmElement>(width: usize) -> usize {
-    if width <= T::COLUMNS / 2 { T::COLUMNS / 2 } else { T::COLUMNS }
 }
 
 /// # Safety

@@ -2,7 +2,7 @@
 //! in which the tiles read it, widening narrow elements on the way.
 
 use super::microkernel::GemmElement;
-use super::simd::{Lanes, Scalar, Vector};
+use super::simd::{Lanes, Narrow, Scalar};
 
 /// What to copy: panels of `width` lines of `k` elements. The element of line `w` at step `p` lies at
 /// `w * across + p * along` from `from` and goes to `p * pitch + w`.
@@ -24,6 +24,8 @@ pub(crate) struct Panel<T> {
 
 /// Steps that are asked for before they are copied.
 const AHEAD: usize = 8;
+/// Elements of a line that are asked for before they are copied.
+const AHEAD_ALONG: isize = 64;
 
 /// Writes exactly `k * pitch` numbers a panel.
 ///
@@ -31,7 +33,7 @@ const AHEAD: usize = 8;
 /// The processor has `V`'s instruction set; the panel and the other lines it counts lie inside
 /// their buffer; `to` is writable for `count * k * pitch` numbers.
 #[inline(always)]
-pub(super) unsafe fn panel<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+pub(super) unsafe fn panel<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     panel: &Panel<T>,
     to: *mut V::Scalar,
 ) {
@@ -74,7 +76,7 @@ impl<T: Copy> Panel<T> {
 
 /// Lines are contiguous: reads squares and transposes them.
 #[inline(always)]
-unsafe fn turned<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+unsafe fn turned<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     panel: &Panel<T>,
     index: usize,
     to: *mut V::Scalar,
@@ -96,6 +98,8 @@ unsafe fn turned<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
                 for (i, line) in square.iter_mut().enumerate().take(V::LANES) {
                     if first + i < width {
                         let at = (first + i) as isize * across + p as isize;
+                        // So many lines at once are more than processors foresee.
+                        V::prefetch(from.wrapping_offset(at + AHEAD_ALONG).cast());
                         *line = <T as Lanes<V>>::load(from.offset(at));
                     }
                 }
@@ -111,7 +115,7 @@ unsafe fn turned<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
 
 /// Steps are contiguous: copies them, all panels at each step because they lie side by side.
 #[inline(always)]
-unsafe fn straight<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Vector>(
+unsafe fn straight<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     panel: &Panel<T>,
     to: *mut V::Scalar,
     groups: usize,

@@ -3,7 +3,7 @@
 
 use half::{bf16, f16};
 
-/// A vector of `LANES` numbers. The largest has eight.
+/// A vector of `LANES` numbers.
 ///
 /// # Safety
 /// Methods of a vector may run only on a processor that has its instruction set, and pointers
@@ -22,7 +22,13 @@ pub(super) trait Vector: Copy {
     /// Says that the line at `at` is about to be used.
     #[inline(always)]
     unsafe fn prefetch(_at: *const Self::Scalar) {}
+}
 
+/// A vector of up to eight numbers: the size in which elements are packed, widened and rounded.
+///
+/// # Safety
+/// As for [`Vector`].
+pub(super) trait Narrow: Vector {
     /// Transposes the first `LANES` vectors as a square.
     #[inline(always)]
     unsafe fn transpose(square: &mut [Self; 8]) {
@@ -59,7 +65,7 @@ pub(crate) trait Scalar: Copy + Send + Sync + 'static {
 ///
 /// # Safety
 /// As for [`Vector`].
-pub(super) trait Lanes<V: Vector>: Copy {
+pub(super) trait Lanes<V: Narrow>: Copy {
     /// Reads `LANES` elements, widened.
     unsafe fn load(from: *const Self) -> V;
     /// Writes `LANES` elements, rounded to nearest, ties to even.
@@ -147,6 +153,8 @@ pub(super) mod portable {
         }
     }
 
+    impl<S: Scalar, const N: usize> Narrow for Plain<S, N> {}
+
     macro_rules! lanes {
         ($t:ty, $s:ty, $widen:expr, $round:expr) => {
             impl<const N: usize> Lanes<Plain<$s, N>> for $t {
@@ -176,7 +184,7 @@ pub(super) mod portable {
 pub(super) mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{Lanes, Vector, bf16, f16};
+    use super::{Lanes, Narrow, Vector, bf16, f16};
 
     impl Vector for __m256 {
         type Scalar = f32;
@@ -216,6 +224,9 @@ pub(super) mod avx2 {
             // SAFETY: a prefetch may name any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
+    }
+
+    impl Narrow for __m256 {
         #[inline(always)]
         unsafe fn transpose(r: &mut [Self; 8]) {
             // SAFETY: the caller has AVX2. Pairs, then quads, then 128-bit halves change places.
@@ -283,6 +294,9 @@ pub(super) mod avx2 {
             // SAFETY: a prefetch may name any address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
+    }
+
+    impl Narrow for __m256d {
         #[inline(always)]
         unsafe fn transpose(r: &mut [Self; 8]) {
             // SAFETY: the caller has AVX2. Pairs, then 128-bit halves change places.
@@ -363,12 +377,89 @@ pub(super) mod avx2 {
     }
 }
 
+/// 512-bit vectors, for tiles only. Everything here needs AVX-512F.
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512 {
+    use std::arch::x86_64::*;
+
+    use super::Vector;
+
+    macro_rules! vector {
+        (
+            $v:ty, $s:ty, $n:literal, $set1:ident, $load:ident, $store:ident,
+            $add:ident, $mul:ident, $fma:ident
+        ) => {
+            impl Vector for $v {
+                type Scalar = $s;
+                const LANES: usize = $n;
+                #[inline(always)]
+                unsafe fn splat(x: $s) -> Self {
+                    // SAFETY: the caller has AVX-512F.
+                    unsafe { $set1(x) }
+                }
+                #[inline(always)]
+                unsafe fn load(from: *const $s) -> Self {
+                    // SAFETY: the caller has AVX-512F and gives the elements.
+                    unsafe { $load(from) }
+                }
+                #[inline(always)]
+                unsafe fn store(self, to: *mut $s) {
+                    // SAFETY: the caller has AVX-512F and gives the elements.
+                    unsafe { $store(to, self) }
+                }
+                #[inline(always)]
+                unsafe fn add(self, other: Self) -> Self {
+                    // SAFETY: the caller has AVX-512F.
+                    unsafe { $add(self, other) }
+                }
+                #[inline(always)]
+                unsafe fn mul(self, other: Self) -> Self {
+                    // SAFETY: the caller has AVX-512F.
+                    unsafe { $mul(self, other) }
+                }
+                #[inline(always)]
+                unsafe fn mul_add(self, x: Self, y: Self) -> Self {
+                    // SAFETY: the caller has AVX-512F.
+                    unsafe { $fma(self, x, y) }
+                }
+                #[inline(always)]
+                unsafe fn prefetch(at: *const $s) {
+                    // SAFETY: a prefetch may name any address.
+                    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+                }
+            }
+        };
+    }
+    vector!(
+        __m512,
+        f32,
+        16,
+        _mm512_set1_ps,
+        _mm512_loadu_ps,
+        _mm512_storeu_ps,
+        _mm512_add_ps,
+        _mm512_mul_ps,
+        _mm512_fmadd_ps
+    );
+    vector!(
+        __m512d,
+        f64,
+        8,
+        _mm512_set1_pd,
+        _mm512_loadu_pd,
+        _mm512_storeu_pd,
+        _mm512_add_pd,
+        _mm512_mul_pd,
+        _mm512_fmadd_pd
+    );
+}
+
 /// 128-bit vectors. Every aarch64 processor has them.
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon {
     use std::arch::aarch64::*;
 
-    use super::{Lanes, Vector, bf16, f16, round_to_bf16};
+    use super::{Lanes, Narrow, Vector, bf16, f16, round_to_bf16};
 
     macro_rules! vector {
         (
@@ -409,6 +500,8 @@ pub(super) mod neon {
                     unsafe { $fma(y, self, x) }
                 }
             }
+
+            impl Narrow for $v {}
         };
     }
     vector!(

@@ -3,25 +3,25 @@
 //! bit.
 
 use super::finish;
-use super::microkernel::{GemmElement, Loose, ROWS};
+use super::microkernel::{GemmElement, Kernels, Loose, ROWS, WIDEST};
 use super::pack::Panel;
-use super::{Job, PRODUCT, ROW_BLOCK, Run, Shape, Shared, add_tile, k_block, padded, with_buffer};
+use super::{Job, PRODUCT, ROW_BLOCK, Run, Shape, Shared, add_tile, k_block, with_buffer};
 
 /// Elements of the largest right matrix that is not packed.
 const LARGEST: usize = 1 << 13;
 
 /// Whether a product is small: so is the right matrix, `k` is one block, and nothing needs
 /// widening. [`small`] also wants the right matrix's rows to be contiguous.
-pub(super) fn fits<T: GemmElement>(n: usize, k: usize) -> bool {
-    T::DIRECT && k <= k_block::<T>() && k * n <= LARGEST
+pub(super) fn fits<T: GemmElement>(kernels: &Kernels<T>, n: usize, k: usize) -> bool {
+    T::DIRECT && k <= k_block(kernels) && k * n <= LARGEST
 }
 
 /// # Safety
 /// As for [`Job::multiply`], [`fits`] holds, and the right matrix's rows are contiguous.
 pub(super) unsafe fn small<T: GemmElement>(run: Run, job: &Job<T>) {
     let Job { kernels, shape: Shape { m, n, k }, a, b, plus, c, .. } = *job;
-    let rest = n % T::COLUMNS;
-    let pitch = padded::<T>(rest);
+    let rest = n % kernels.columns;
+    let pitch = kernels.padded(rest);
     // Columns that fill neither a panel nor half of one are packed, to be read in whole vectors.
     let ragged = rest > 0 && rest < pitch;
     with_buffer(&PRODUCT, if ragged { k * pitch } else { 0 }, |packed: *mut T::Sum| {
@@ -43,9 +43,9 @@ pub(super) unsafe fn small<T: GemmElement>(run: Run, job: &Job<T>) {
         let (packed, c) = (Shared(packed), Shared(c.cast::<T::Sum>()));
         run.for_each(m.div_ceil(ROW_BLOCK), |task| {
             let (top, bottom) = (task * ROW_BLOCK, m.min((task + 1) * ROW_BLOCK));
-            for column in (0..n).step_by(T::COLUMNS) {
-                let width = T::COLUMNS.min(n - column);
-                let pitch = padded::<T>(width);
+            for column in (0..n).step_by(kernels.columns) {
+                let width = kernels.columns.min(n - column);
+                let pitch = kernels.padded(width);
                 let (b, b_rows) = if width == pitch {
                     (b.at(0, column).first.cast::<T::Sum>(), b.rows)
                 } else {
@@ -53,7 +53,7 @@ pub(super) unsafe fn small<T: GemmElement>(run: Run, job: &Job<T>) {
                 };
                 for row in (top..bottom).step_by(ROWS) {
                     let rows = ROWS.min(bottom - row);
-                    let tile = kernels.loose_tiles[rows - 1][(pitch == T::COLUMNS) as usize];
+                    let tile = kernels.loose_tiles[rows - 1][Kernels::<T>::width(pitch)];
                     let from = a.at(row, 0).first.cast::<T::Sum>();
                     let panels = Loose { a: from, a_rows: a.rows, a_columns: a.columns, b, b_rows };
                     // SAFETY: the tile lies inside the product, or goes through `spare`; elements
@@ -64,7 +64,7 @@ pub(super) unsafe fn small<T: GemmElement>(run: Run, job: &Job<T>) {
                         if width == pitch {
                             tile(k, &panels, to, n, false);
                         } else {
-                            let mut spare = [T::widen(T::zero()); ROWS * 16];
+                            let mut spare = [T::widen(T::zero()); ROWS * WIDEST];
                             tile(k, &panels, spare.as_mut_ptr(), pitch, false);
                             add_tile(&spare, pitch, rows, width, to, n, false);
                         }

@@ -114,6 +114,11 @@ fn multiply<T: Tested>(
     Product { batch: 1, m, n, k, rows: m, a, b, plus: None }.write_with(kernels, c)
 }
 
+/// All kernels that this processor has.
+fn all_kernels<T: Tested>() -> impl Iterator<Item = &'static Kernels<T>> {
+    T::special().into_iter().flatten().chain([T::portable()])
+}
+
 fn gemm<T: Tested>(
     m: usize,
     n: usize,
@@ -135,11 +140,12 @@ fn multiply_all<T: Tested>(sizes: &[usize], layouts: &[&str]) {
                         let b = Matrix::<T>::new(right, k, n, 7 + n as u64);
                         let shape = Shape { m, n, k };
                         let mut c = vec![T::from_f64(9.0); m * n];
-                        gemm(m, n, k, a.view(), b.view(), &mut c).unwrap();
-                        compare(shape, &a, &b, &c, &format!("{left} by {right}"));
-                        c.fill(T::from_f64(9.0));
-                        multiply(T::portable(), shape, a.view(), b.view(), &mut c).unwrap();
-                        compare(shape, &a, &b, &c, &format!("portable {left} by {right}"));
+                        for kernels in all_kernels::<T>() {
+                            c.fill(T::from_f64(9.0));
+                            multiply(kernels, shape, a.view(), b.view(), &mut c).unwrap();
+                            let case = format!("{left} by {right}, {} wide", kernels.columns);
+                            compare(shape, &a, &b, &c, &case);
+                        }
                     }
                 }
             }
@@ -303,7 +309,7 @@ fn layouts_agree<T: Tested>(m: usize, n: usize, k: usize) {
     let (a, b) = (Matrix::<T>::new("rows", m, k, 3), Matrix::<T>::new("rows", k, n, 5));
     let c = Matrix::<T>::new("rows", m, n, 7);
     let layouts = ["rows", "columns", "both reversed", "spread"];
-    for kernels in [T::kernels(), T::portable()] {
+    for kernels in all_kernels::<T>() {
         let run = |a: &Matrix<T>, b: &Matrix<T>, rows: usize, plus: Option<(&Matrix<T>, f64)>| {
             let c = |_: usize| plus.map_or(a.view(), |(c, _)| c.view());
             let (a, b) = (|_: usize| a.view(), |_: usize| b.view());
@@ -357,7 +363,7 @@ fn addends_are_right<T: Tested>(m: usize, n: usize, k: usize) {
     let sums: Vec<f64> = (0..m * n).map(|at| sum(at / n, at % n)).collect();
     for layout in LAYOUTS.into_iter().chain(["one element"]) {
         for (alpha, beta) in [(1.0, 1.0), (0.5, 2.0), (0.0, 1.0), (1.5, 0.0)] {
-            for kernels in [T::kernels(), T::portable()] {
+            for kernels in all_kernels::<T>() {
                 let mut c = Matrix::<T>::new(layout, m, n, 7);
                 if layout == "one element" {
                     (c.row_stride, c.column_stride) = (0, 0);

@@ -1,4 +1,4 @@
-//! Products with many rows of activations: weights are decoded to floats, a panel of sixteen rows at a time, and
+//! Products with many rows of activations: weights are decoded to floats, a panel of a few rows at a time, and
 //! multiplied in register tiles. A panel is decoded once for hundreds of rows of activations, and none is kept.
 
 use std::cell::Cell;
@@ -23,10 +23,10 @@ pub(crate) struct Floats<'a> {
 
 /// Columns of weights that are decoded at a time: whole blocks of every format.
 pub(crate) const DEPTH: usize = 256;
-/// Rows of weights in a panel.
-const PANEL: usize = 16;
+/// The most rows of weights in a panel, which has as many as the widest tile has columns.
+const PANEL: usize = 32;
 /// Rows of weights in a task: what is packed of the activations is read from afar once for so many.
-const TASK: usize = 4 * PANEL;
+const TASK: usize = 64;
 /// Rows of activations in a tile, and for which a panel is decoded anew.
 const TILE: usize = 6;
 const PART: usize = 85 * TILE;
@@ -132,29 +132,32 @@ impl<T: Storage<Wide = f32> + Send + Sync> Job<'_, T> {
         rows: Range<usize>,
         columns: Range<usize>,
         packed: &[f32],
-        Buffers { decoded, panel, sums }: &mut Buffers,
+        buffers: &mut Buffers,
     ) {
         let Floats { n, columns: k, decode, .. } = *self.floats;
-        sums.resize(rows.len() * TASK, 0.0);
+        let width = Block::<f32>::widest().min(PANEL);
+        let decoded = lines(&mut buffers.decoded, width * DEPTH);
+        let panel = lines(&mut buffers.panel, width * DEPTH);
+        let sums = lines(&mut buffers.sums, rows.len() * TASK);
         for start in (0..k).step_by(DEPTH) {
             let depth = DEPTH.min(k - start);
-            for column in columns.clone().step_by(PANEL) {
+            for column in columns.clone().step_by(width) {
                 for (i, to) in decoded.chunks_exact_mut(DEPTH).enumerate() {
                     let row = matrix * n + (column + i).min(n - 1);
                     decode(row, start, &mut to[..depth]);
                 }
-                turn(decoded, depth, panel);
+                turn(decoded, depth, panel, width);
                 for top in rows.clone().step_by(TILE) {
                     let height = TILE.min(rows.end - top);
                     let tile = Block {
                         m: height,
-                        n: PANEL,
+                        n: width,
                         k: depth,
                         a: &packed[top * k + start * height..],
                         a_rows: 1,
                         a_columns: height,
                         b: &panel[..],
-                        b_rows: PANEL,
+                        b_rows: width,
                     };
                     let place = (top - rows.start) * TASK + column - columns.start;
                     tile.write(&mut sums[place..], TASK, start > 0);
@@ -186,46 +189,52 @@ thread_local! {
 
 fn with_buffers(f: impl FnOnce(&mut Buffers)) {
     let mut buffers = BUFFERS.take().unwrap_or_default();
-    buffers.decoded.resize(PANEL * DEPTH, 0.0);
-    buffers.panel.resize(PANEL * DEPTH, 0.0);
     f(&mut buffers);
     BUFFERS.set(Some(buffers));
 }
 
-/// Rows of a panel, [`DEPTH`] apart, become columns of it: `depth` of each, a multiple of eight.
-fn turn(rows: &[f32], depth: usize, panel: &mut [f32]) {
-    let (rows, panel) = (&rows[..PANEL * DEPTH], &mut panel[..PANEL * DEPTH]);
+/// So many numbers that begin with a cache line, which vectors then do not cross.
+fn lines(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
+    const LINE: usize = 64;
+    buffer.resize(count + LINE / size_of::<f32>(), 0.0);
+    let first = buffer.as_ptr().align_offset(LINE).min(LINE / size_of::<f32>());
+    &mut buffer[first..first + count]
+}
+
+/// Rows of a panel of `width`, [`DEPTH`] apart, become columns of it: `depth` of each, a multiple of eight.
+fn turn(rows: &[f32], depth: usize, panel: &mut [f32], width: usize) {
+    let (rows, panel) = (&rows[..width * DEPTH], &mut panel[..width * DEPTH]);
     // SAFETY: the slices hold what a panel has; instruction sets are those of this processor.
     unsafe {
         #[cfg(target_arch = "x86_64")]
         if super::detected() {
-            return turn_avx2(rows.as_ptr(), depth.min(DEPTH), panel.as_mut_ptr());
+            return turn_avx2(rows.as_ptr(), depth.min(DEPTH), panel.as_mut_ptr(), width);
         }
-        turn_as::<Portable>(rows.as_ptr(), depth.min(DEPTH), panel.as_mut_ptr());
+        turn_as::<Portable>(rows.as_ptr(), depth.min(DEPTH), panel.as_mut_ptr(), width);
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn turn_avx2(rows: *const f32, depth: usize, panel: *mut f32) {
+unsafe fn turn_avx2(rows: *const f32, depth: usize, panel: *mut f32, width: usize) {
     // SAFETY: passed on to the caller.
-    unsafe { turn_as::<super::avx2::Avx2>(rows, depth, panel) }
+    unsafe { turn_as::<super::avx2::Avx2>(rows, depth, panel, width) }
 }
 
 /// # Safety
 /// The processor has `S`'s instruction set; both hold a panel.
 #[inline(always)]
-unsafe fn turn_as<S: Simd>(rows: *const f32, depth: usize, panel: *mut f32) {
+unsafe fn turn_as<S: Simd>(rows: *const f32, depth: usize, panel: *mut f32, width: usize) {
     for step in (0..depth / 8 * 8).step_by(8) {
-        for half in (0..PANEL).step_by(8) {
+        for part in (0..width).step_by(8) {
             // SAFETY: passed on to the caller.
             unsafe {
                 let mut square = [S::zero(); 8];
                 for (i, line) in square.iter_mut().enumerate() {
-                    *line = S::load_floats(rows.add((half + i) * DEPTH + step));
+                    *line = S::load_floats(rows.add((part + i) * DEPTH + step));
                 }
                 for (i, line) in S::transpose(square).into_iter().enumerate() {
-                    S::store_floats(line, panel.add((step + i) * PANEL + half));
+                    S::store_floats(line, panel.add((step + i) * width + part));
                 }
             }
         }

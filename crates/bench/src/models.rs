@@ -1,0 +1,215 @@
+//! Whole models: reading a prompt, the first token of a short one, and generating, at both levels, beside llama.cpp
+//! on the same file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use wootz::quant::{Activations, set_activations};
+use wootz_lm::cache::CacheOptions;
+use wootz_lm::checkpoint::Checkpoint;
+use wootz_lm::generate::Session;
+use wootz_lm::models::{LanguageModel, LoadOptions, load};
+
+use crate::limits::Limits;
+use crate::python::Python;
+
+/// Turns in which every subject runs once.
+const ROUNDS: usize = 5;
+/// A speed at `exact` is at least this part of that at `fast`.
+const EXACT: f64 = 0.85;
+
+/// What is measured of a model.
+#[derive(Clone, Copy)]
+enum Task {
+    /// Reads a prompt of so many tokens.
+    Prompt(usize),
+    /// Writes so many tokens.
+    Generate(usize),
+}
+
+const TASKS: [Task; 3] = [Task::Prompt(32), Task::Prompt(512), Task::Generate(64)];
+
+impl Task {
+    fn count(self) -> usize {
+        match self {
+            Task::Prompt(count) | Task::Generate(count) => count,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Task::Prompt(_) => "prompt",
+            Task::Generate(_) => "generate",
+        }
+    }
+
+    /// The ratio to llama.cpp that is wanted: small models have more to gain.
+    fn goal(self, bytes: u64) -> f64 {
+        match self {
+            Task::Prompt(32) => 1.0,
+            _ if bytes < 200_000_000 => 1.5,
+            _ => 1.0,
+        }
+    }
+}
+
+/// A model, and the file that llama.cpp measures beside it: the same, or one with as many bits.
+pub struct Pair {
+    own: PathBuf,
+    peer: PathBuf,
+}
+
+impl Pair {
+    /// From `OWN` or `OWN=PEER`.
+    pub fn parse(text: &str) -> Result<Pair, String> {
+        let (own, peer) = text.split_once('=').unwrap_or((text, text));
+        Ok(Pair { own: own.into(), peer: peer.into() })
+    }
+}
+
+impl Clone for Pair {
+    fn clone(&self) -> Pair {
+        Pair { own: self.own.clone(), peer: self.peer.clone() }
+    }
+}
+
+/// Measures all models and prints the table. Gives what misses its goal.
+pub fn run(models: &[Pair], mut llama: Option<Python>) -> Result<Vec<String>> {
+    if models.is_empty() {
+        bail!("no models: --model FILE names one, and cargo xtask bench lm --setup makes some");
+    }
+    println!("tokens per second; a ratio above 1 means that wootz is faster");
+    println!(
+        "{:<38} {:>13} {:>9} {:>9} {:>11} {:>10} {:>11} {:>9}",
+        "model", "task", "fast", "exact", "exact/fast", "llama.cpp", "fast/llama", "of limit"
+    );
+    let mut misses = Vec::new();
+    for pair in models {
+        misses.extend(model(pair, llama.as_mut())?);
+    }
+    Ok(misses)
+}
+
+fn model(pair: &Pair, mut llama: Option<&mut Python>) -> Result<Vec<String>> {
+    let checkpoint = Checkpoint::open(&pair.own)?;
+    let model = load(&checkpoint, &LoadOptions::default())?;
+    let name = pair.own.file_name().context("a model without a name")?.to_string_lossy();
+    let bytes = bytes(&pair.own)?;
+    if let Some(llama) = &mut llama {
+        llama.ask(&format!("load {}", pair.peer.display()))?;
+    }
+    let mut misses = Vec::new();
+    for task in TASKS {
+        let (mut fast, mut exact, mut peer) = (f64::INFINITY, f64::INFINITY, None);
+        let mut limits = Limits::default();
+        // One turn more than count: the first reads files and records plans.
+        for round in 0..=ROUNDS {
+            let [a, b] = [Activations::Fast, Activations::Exact].map(|level| own(&model, task, level));
+            let (a, b) = (a?, b?);
+            let request = format!("{} {} reps 1", task.name(), task.count());
+            let c = match &mut llama {
+                Some(llama) => Some(llama.seconds(&request)?),
+                None => None,
+            };
+            limits = limits.best(&Limits::of_reading(1));
+            if round > 0 {
+                (fast, exact) = (fast.min(a), exact.min(b));
+                peer = c.map(|c| peer.map_or(c, |peer: f64| peer.min(c)));
+            }
+        }
+        let per_second = |seconds: f64| task.count() as f64 / seconds;
+        let ratio = peer.map(|peer| peer / fast);
+        // Of what memory gives, for what is bound by reading weights.
+        let limit = matches!(task, Task::Generate(_))
+            .then(|| bytes as f64 * per_second(fast) / 1e9 / limits.read);
+        let shown = |value: Option<f64>, digits| match value {
+            Some(value) => format!("{value:.digits$}"),
+            None => "-".to_string(),
+        };
+        println!(
+            "{name:<38} {:>13} {:>9.1} {:>9.1} {:>11.2} {:>10} {:>11} {:>9}",
+            format!("{} {}", task.name(), task.count()),
+            per_second(fast),
+            per_second(exact),
+            fast / exact,
+            shown(peer.map(per_second), 1),
+            shown(ratio, 2),
+            shown(limit, 2),
+        );
+        let title = format!("{name} {} {}", task.name(), task.count());
+        match ratio {
+            Some(ratio) if ratio < task.goal(bytes) => {
+                misses.push(format!("{title}: {ratio:.2} of llama.cpp, wanted {}", task.goal(bytes)));
+            }
+            None => misses.push(format!("{title}: NO PEER (llama.cpp)")),
+            _ => (),
+        }
+        if fast / exact < EXACT {
+            misses.push(format!("{title}: exact is {:.2} of fast, wanted {EXACT}", fast / exact));
+        }
+    }
+    Ok(misses)
+}
+
+/// Seconds that a task takes.
+fn own(model: &Arc<dyn LanguageModel>, task: Task, level: Activations) -> Result<f64> {
+    set_activations(level);
+    let mut session = Session::new(model.clone(), &CacheOptions::default())?;
+    let vocabulary = model.info().vocab_size;
+    let read = |session: &mut Session, count: usize| -> Result<wootz::Array> {
+        let logits = session.prefill(&tokens(count, vocabulary), 512, &mut |_, _| ())?;
+        let token = wootz::argmax(&logits, -1, true)?;
+        token.item::<u32>()?;
+        Ok(token)
+    };
+    match task {
+        Task::Prompt(count) => {
+            let start = Instant::now();
+            read(&mut session, count)?;
+            Ok(start.elapsed().as_secs_f64())
+        }
+        Task::Generate(count) => {
+            let mut token = read(&mut session, 32)?;
+            // The first step is recorded, which generating does once a session.
+            token = next(&mut session, &token)?;
+            let start = Instant::now();
+            for _ in 0..count {
+                token = next(&mut session, &token)?;
+            }
+            Ok(start.elapsed().as_secs_f64())
+        }
+    }
+}
+
+fn next(session: &mut Session, token: &wootz::Array) -> Result<wootz::Array> {
+    let token = wootz::argmax(&session.decode(token)?, -1, true)?;
+    token.item::<u32>()?;
+    Ok(token)
+}
+
+/// Tokens of all kinds, the same as the peer reads.
+fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
+    let mut state = 1u64;
+    let next = |_| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 33) % vocabulary.max(1) as u64) as u32
+    };
+    (0..count).map(next).collect()
+}
+
+/// Bytes of a file, or of the weights in a folder.
+fn bytes(path: &Path) -> Result<u64> {
+    if path.is_file() {
+        return Ok(path.metadata()?.len());
+    }
+    let mut sum = 0;
+    for entry in path.read_dir()? {
+        let entry = entry?;
+        if entry.path().extension().is_some_and(|extension| extension == "safetensors") {
+            sum += entry.metadata()?.len();
+        }
+    }
+    Ok(sum)
+}
