@@ -1,5 +1,6 @@
 //! Functions of complex numbers. All but plain arithmetic is computed in double precision, where
-//! neither squares overflow nor differences of near numbers matter, and rounded once.
+//! neither squares overflow nor differences of near numbers matter, and rounded once. Such functions are
+//! compiled once and called: they would not be vectorised.
 
 use num_complex::{Complex32, Complex64};
 
@@ -74,12 +75,10 @@ impl Complex for Complex32 {
         Complex32::new(re - self.im * other.im, im + self.im * other.re)
     }
 
-    #[inline(always)]
     fn over(self, divisor: Complex32) -> Complex32 {
         narrow(quotient(wide(self), wide(divisor)))
     }
 
-    #[inline(always)]
     fn modulus(self) -> f32 {
         if Complex::is_infinite(self) {
             return f32::INFINITY;
@@ -87,22 +86,18 @@ impl Complex for Complex32 {
         modulus(wide(self)) as f32
     }
 
-    #[inline(always)]
     fn exp(self) -> Complex32 {
         narrow(exp(wide(self)))
     }
 
-    #[inline(always)]
     fn log(self) -> Complex32 {
         narrow(log(wide(self)))
     }
 
-    #[inline(always)]
     fn log1p(self) -> Complex32 {
         narrow(log1p(wide(self)))
     }
 
-    #[inline(always)]
     fn logaddexp(self, other: Complex32) -> Complex32 {
         let (low, high) = if self.less(other) { (self, other) } else { (other, self) };
         if low.re == f32::NEG_INFINITY || high.re == f32::INFINITY {
@@ -112,69 +107,56 @@ impl Complex for Complex32 {
         narrow(high + log1p(exp(low - high)))
     }
 
-    #[inline(always)]
     fn sqrt(self) -> Complex32 {
         narrow(sqrt(wide(self)))
     }
 
-    #[inline(always)]
     fn power(self, exponent: Complex32) -> Complex32 {
         narrow(exp(wide(exponent) * log(wide(self))))
     }
 
-    #[inline(always)]
     fn sin(self) -> Complex32 {
         narrow(unturned(sinh(turned(wide(self)))))
     }
 
-    #[inline(always)]
     fn cos(self) -> Complex32 {
         narrow(cosh(turned(wide(self))))
     }
 
-    #[inline(always)]
     fn tan(self) -> Complex32 {
         narrow(unturned(tanh(turned(wide(self)))))
     }
 
-    #[inline(always)]
     fn sinh(self) -> Complex32 {
         narrow(sinh(wide(self)))
     }
 
-    #[inline(always)]
     fn cosh(self) -> Complex32 {
         narrow(cosh(wide(self)))
     }
 
-    #[inline(always)]
     fn tanh(self) -> Complex32 {
         narrow(tanh(wide(self)))
     }
 
-    #[inline(always)]
     fn arcsin(self) -> Complex32 {
         narrow(arcsin(wide(self)))
     }
 
-    #[inline(always)]
     fn arccos(self) -> Complex32 {
         let (below, above) = roots_around(wide(self));
         let angle = 2.0 * Real::arctan2(below.re, above.re);
         narrow(Complex64::new(angle, Real::arcsinh((above.conj() * below).im)))
     }
 
-    #[inline(always)]
     fn arctan(self) -> Complex32 {
         narrow(unturned(arctanh(turned(wide(self)))))
     }
 
-    #[inline(always)]
     fn arcsinh(self) -> Complex32 {
         narrow(unturned(arcsin(turned(wide(self)))))
     }
 
-    #[inline(always)]
     fn arccosh(self) -> Complex32 {
         let z = wide(self);
         let (below, above) = (sqrt(z - 1.0), sqrt(z + 1.0));
@@ -182,15 +164,13 @@ impl Complex for Complex32 {
         narrow(Complex64::new(Real::arcsinh((below.conj() * above).re), angle))
     }
 
-    #[inline(always)]
     fn arctanh(self) -> Complex32 {
         narrow(arctanh(wide(self)))
     }
 
-    #[inline(always)]
     fn sign(self) -> Complex32 {
-        let z = wide(self);
-        if self == Complex32::default() { self } else { narrow(z / modulus(z)) }
+        // Of the rounded modulus, as MLX has it.
+        if self == Complex32::default() { self } else { self / self.modulus() }
     }
 
     #[inline(always)]
@@ -240,23 +220,19 @@ fn narrow(z: Complex64) -> Complex32 {
 }
 
 /// `i·z`.
-#[inline(always)]
 fn turned(z: Complex64) -> Complex64 {
     Complex64::new(-z.im, z.re)
 }
 
 /// `-i·z`.
-#[inline(always)]
 fn unturned(z: Complex64) -> Complex64 {
     Complex64::new(z.im, -z.re)
 }
 
-#[inline(always)]
 fn modulus(z: Complex64) -> f64 {
     (z.re * z.re + z.im * z.im).sqrt()
 }
 
-#[inline(always)]
 fn quotient(a: Complex64, b: Complex64) -> Complex64 {
     if b == Complex64::default() {
         return Complex64::new(a.re / b.re, a.im / b.re);
@@ -269,7 +245,6 @@ fn quotient(a: Complex64, b: Complex64) -> Complex64 {
     Complex64::new(re / norm, im / norm)
 }
 
-#[inline(always)]
 fn exp(z: Complex64) -> Complex64 {
     let size = Real::exp(z.re);
     // Nothing times a finite angle is nothing, and a real number stays one.
@@ -282,19 +257,16 @@ fn exp(z: Complex64) -> Complex64 {
     Complex64::new(size * Real::cos(z.im), size * Real::sin(z.im))
 }
 
-#[inline(always)]
 fn log(z: Complex64) -> Complex64 {
     Complex64::new(Real::log(modulus(z)), Real::arctan2(z.im, z.re))
 }
 
-#[inline(always)]
 fn log1p(z: Complex64) -> Complex64 {
     let angle = Real::arctan2(z.im, 1.0 + z.re);
     let excess = z.re * (2.0 + z.re) + z.im * z.im;
     Complex64::new(0.5 * Real::log1p(excess), angle)
 }
 
-#[inline(always)]
 fn sqrt(z: Complex64) -> Complex64 {
     if z == Complex64::default() {
         return Complex64::new(0.0, z.im);
@@ -305,7 +277,6 @@ fn sqrt(z: Complex64) -> Complex64 {
     Complex64::new(re, im.copysign(z.im))
 }
 
-#[inline(always)]
 fn sinh(z: Complex64) -> Complex64 {
     let re = Real::sinh(z.re);
     if z.im == 0.0 {
@@ -314,7 +285,6 @@ fn sinh(z: Complex64) -> Complex64 {
     Complex64::new(re * Real::cos(z.im), Real::cosh(z.re) * Real::sin(z.im))
 }
 
-#[inline(always)]
 fn cosh(z: Complex64) -> Complex64 {
     let re = Real::cosh(z.re);
     if z.im == 0.0 {
@@ -323,7 +293,6 @@ fn cosh(z: Complex64) -> Complex64 {
     Complex64::new(re * Real::cos(z.im), Real::sinh(z.re) * Real::sin(z.im))
 }
 
-#[inline(always)]
 fn tanh(z: Complex64) -> Complex64 {
     // Far out only the decay of the imaginary part is left, and the squares below would overflow.
     if z.re.abs() > 100.0 {
@@ -336,19 +305,16 @@ fn tanh(z: Complex64) -> Complex64 {
 }
 
 /// The roots of `1 - z` and `1 + z`, on the side of the cut that the sign of a zero tells.
-#[inline(always)]
 fn roots_around(z: Complex64) -> (Complex64, Complex64) {
     (sqrt(Complex64::new(1.0 - z.re, -z.im)), sqrt(Complex64::new(1.0 + z.re, z.im)))
 }
 
-#[inline(always)]
 fn arcsin(z: Complex64) -> Complex64 {
     let (below, above) = roots_around(z);
     let angle = Real::arctan2(z.re, (below * above).re);
     Complex64::new(angle, Real::arcsinh((below.conj() * above).im))
 }
 
-#[inline(always)]
 fn arctanh(z: Complex64) -> Complex64 {
     let (x, y) = (z.re, z.im);
     let beside = (1.0 - x) * (1.0 - x) + y * y;

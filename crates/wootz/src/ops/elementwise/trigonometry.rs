@@ -20,6 +20,11 @@ unary_rows! {
         complex: |x| Complex::arccosh(x),
         wgsl: { complex: "wz_z_acosh(a)", float: "wz_acosh(a)" },
         vjp: Vjp::Rule(|x, _, g| {
+            if x[0].dtype().is_complex() {
+                // The root of the product has another sign in half of the plane.
+                let below = rsqrt(subtract(&x[0], 1)?)?;
+                return Ok(vec![multiply(g, multiply(below, rsqrt(add(&x[0], 1)?)?)?)?]);
+            }
             Ok(vec![multiply(g, rsqrt(subtract(square(&x[0])?, 1)?)?)?])
         }) }
     /// Elementwise inverse sine.
