@@ -76,8 +76,8 @@ fn products_of_matrices_are_those_of_mlx() -> Result<()> {
 
 #[test]
 fn dtypes_numbers_and_texts_follow_mlx() -> Result<()> {
-    let x = Array::new([z(1.0, 2.0), z(f32::NAN, f32::NAN), z(-0.0, -1e-10)])?;
-    assert_eq!(x.to_string(), "array([1+2j, nan+nanj, -0-1e-10j], dtype=complex64)");
+    let x = Array::new([z(1.0, 2.0), z(f32::NAN, f32::NAN), z(-0.0, -1e-10), z(0.0, -0.0)])?;
+    assert_eq!(x.to_string(), "array([1+2j, nan+nanj, -0-1e-10j, 0+-0j], dtype=complex64)");
     assert_eq!(
         (Array::new([1, 2])? + z(0.0, 1.0)).to_vec::<Complex32>()?,
         [z(1.0, 1.0), z(2.0, 1.0)]

@@ -49,9 +49,9 @@ fn elements(array: &Array) -> crate::Result<Vec<String>> {
         DType::U64 => array.to_vec::<u64>()?.iter().map(u64::to_string).collect(),
         DType::C64 => {
             let text = |value: &num_complex::Complex32| {
-                let imaginary = six_digits(value.im as f64);
-                let plus = if imaginary.starts_with('-') { "" } else { "+" };
-                format!("{}{plus}{imaginary}j", six_digits(value.re as f64))
+                // MLX's plus stands before everything that is not less than zero, be it -0.
+                let plus = if value.im < 0.0 { "" } else { "+" };
+                format!("{}{plus}{}j", six_digits(value.re as f64), six_digits(value.im as f64))
             };
             array.to_vec::<num_complex::Complex32>()?.iter().map(text).collect()
         }

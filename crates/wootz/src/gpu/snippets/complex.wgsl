@@ -34,8 +34,23 @@ fn wz_z_abs(a: vec2f) -> f32 {
     let large = max(abs(a.x), abs(a.y));
     if wz_iszero(large) { return 0.0; }
     let s = select(wz_z_scale(a), 1.7014118e38, large >= 1.7014118e38);
-    let b = a / s;
-    return s * sqrt(b.x * b.x + b.y * b.y);
+    // The root, and what it lacks: squares are sums of two numbers, so that the result is rounded once.
+    let p = wz_z_square(large / s);
+    let q = wz_z_square(min(abs(a.x), abs(a.y)) / s);
+    let sum = p.x + q.x;
+    let rest = ((p.x - sum) + q.x) + (p.y + q.y);
+    let root = sqrt(sum);
+    if wz_iszero(root) { return large; }
+    let back = wz_z_square(root);
+    return s * (root + ((sum - back.x) - back.y + rest) / (2.0 * root));
+}
+
+// The square of a number and its rounding error, by products of its halves, which are exact.
+fn wz_z_square(x: f32) -> vec2f {
+    let h = wz_head(x);
+    let l = x - h;
+    let square = x * x;
+    return vec2f(square, ((h * h - square) + 2.0 * h * l) + l * l);
 }
 
 fn wz_z_div(a: vec2f, b: vec2f) -> vec2f {
