@@ -38,6 +38,7 @@ mod encoder;
 mod error;
 mod eval;
 pub mod fast;
+pub mod fft;
 #[cfg(feature = "gpu")]
 #[allow(unsafe_code)]
 pub mod gpu;
@@ -66,6 +67,7 @@ pub use device::{Device, Memory, with_device};
 pub use encoder::{Encoder, Submission, Workspace};
 pub use error::{Error, Result};
 pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
+pub use num_complex::Complex32;
 pub use ops::*;
 pub use tree::{
     Parameter, Tree, checkpoint_of, grad_of, jvp_of, tree_flatten, tree_map, tree_unflatten,

@@ -3,6 +3,7 @@
 
 mod creation;
 mod elementwise;
+mod fft;
 mod indexing;
 mod movement;
 mod nn;
@@ -23,6 +24,7 @@ pub type Row = fn(&Call<'_>) -> Outcome;
 const FAMILIES: &[fn(&str) -> Option<Row>] = &[
     creation::row,
     elementwise::row,
+    fft::row,
     indexing::row,
     movement::row,
     nn::row,

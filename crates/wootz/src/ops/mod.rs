@@ -6,10 +6,11 @@ mod composed;
 mod cross_entropy;
 pub(crate) mod elementwise;
 mod experts;
+pub(crate) mod fft;
 mod hadamard;
 mod indexing;
 mod matmul;
-mod movement;
+pub(crate) mod movement;
 mod norms;
 mod quantized;
 mod random_bits;
@@ -49,6 +50,7 @@ pub fn registered() -> Vec<Entry> {
         cross_entropy::entries(),
         elementwise::entries(),
         experts::entries(),
+        fft::entries(),
         hadamard::entries(),
         indexing::entries(),
         matmul::entries(),
