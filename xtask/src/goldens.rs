@@ -33,7 +33,7 @@ struct Recording {
 /// Renders chat templates; for `cargo xtask tokenizers`, too.
 pub(crate) const TEMPLATES: (&str, &[&str]) = ("goldens-jinja2-3.1.6", &["jinja2==3.1.6"]);
 
-const RECORDINGS: [Recording; 8] = [
+const RECORDINGS: [Recording; 9] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -80,6 +80,29 @@ const RECORDINGS: [Recording; 8] = [
             "sharded/model.safetensors.index.json",
             "split-00001-of-00002.gguf",
             "split-00002-of-00002.gguf",
+        ],
+    },
+    Recording {
+        script: "arrays_record.py",
+        environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
+        folder: "arrays",
+        files: &[
+            "expected.json",
+            "big_endian.npy",
+            "big_endian_fortran.npy",
+            "empty.npy",
+            "every.npz",
+            "every_compressed.npz",
+            "fortran.npy",
+            "mlx.npy",
+            "mlx.npz",
+            "mlx_bfloat16.npy",
+            "mlx_compressed.npz",
+            "mlx_scalar.npy",
+            "scalar.npy",
+            "version_2.npy",
+            "version_3.npy",
+            "zeros.npz",
         ],
     },
     Recording {

@@ -57,7 +57,11 @@ pub mod tree;
 // The derive names this crate from outside and from inside alike.
 extern crate self as wootz;
 
-pub use array::{Arg, Array, Class, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
+pub use array::{
+    Arg, Array, Class, DType, DTypeCategory, DTypeOrCategory, Element, FloatInfo, IntegerInfo,
+    Layout, Meta, Nested, Scalar, Shape, Strides, can_cast, finfo, iinfo, isdtype, issubdtype,
+    result_type,
+};
 pub use autograd::{
     CustomFunction, MapAxes, checkpoint, custom, grad, jvp, value_and_grad, value_and_grad_aux,
     vjp, vmap,
@@ -79,3 +83,19 @@ pub use wootz_macros::Tree;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The guide's chapters, whose snippets are tests. They are not part of the package, and only tests see
+/// them.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/arrays.md")]
+    struct Arrays;
+    #[doc = include_str!("../../../docs/guide/devices.md")]
+    struct Devices;
+    #[doc = include_str!("../../../docs/guide/files.md")]
+    struct Files;
+    #[doc = include_str!("../../../docs/guide/indexing.md")]
+    struct Indexing;
+    #[doc = include_str!("../../../docs/guide/random.md")]
+    struct Random;
+}

@@ -7,6 +7,7 @@ mod experts;
 mod indexing;
 mod linear;
 mod movement;
+mod products;
 mod reduce;
 mod state_space;
 mod tensor;
@@ -102,6 +103,7 @@ pub(crate) fn cases() -> Vec<Known> {
         movement::cases(),
         reduce::cases(),
         linear::cases(),
+        products::cases(),
         indexing::cases(),
         state_space::cases(),
     ];
