@@ -4,6 +4,7 @@
 mod creation;
 mod elementwise;
 mod indexing;
+mod linalg;
 mod movement;
 mod nn;
 mod optimizers;
@@ -24,6 +25,7 @@ const FAMILIES: &[fn(&str) -> Option<Row>] = &[
     creation::row,
     elementwise::row,
     indexing::row,
+    linalg::row,
     movement::row,
     nn::row,
     optimizers::row,

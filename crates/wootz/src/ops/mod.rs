@@ -8,6 +8,7 @@ pub(crate) mod elementwise;
 mod experts;
 mod hadamard;
 mod indexing;
+pub mod linalg;
 mod matmul;
 mod movement;
 mod norms;
@@ -51,6 +52,7 @@ pub fn registered() -> Vec<Entry> {
         experts::entries(),
         hadamard::entries(),
         indexing::entries(),
+        linalg::entries(),
         matmul::entries(),
         movement::entries(),
         norms::entries(),

@@ -1,6 +1,7 @@
 //! The GPU's part: results against the CPU, layouts, gradients, and proof that a GPU did the work.
 
 use wootz::gpu::GpuOptions;
+use wootz::op::Op;
 use wootz::{Array, DType, Device};
 
 use super::cpu::compare_all;
@@ -166,26 +167,30 @@ fn observed(
     device: &Device,
 ) -> Result<(Vec<Host>, Work), String> {
     let gpu = device.as_gpu().unwrap();
-    let (outputs, has_values, prepared, before, after) = guarded(|| {
+    let (outputs, has_values, on_host, prepared, before, after) = guarded(|| {
         let inputs = place(hosts, Layout::Contiguous, device)?;
         let before = gpu.counters();
         let outputs = wootz::with_device(device, || (subject.case.call.0)(&inputs))?;
         // What the case evaluated by itself was preparation.
         let prepared = gpu.counters().operations;
-        let has_values = outputs.iter().any(has_kernel);
+        let has_values = outputs.iter().any(|output| has_op(output, |op| !op.is_view()));
+        let on_host = outputs.iter().any(|output| has_op(output, |op| op.host()));
         wootz::eval(&outputs)?;
         let after = gpu.counters();
         let outputs = outputs.iter().map(Host::read).collect::<wootz::Result<Vec<_>>>()?;
-        Ok((outputs, has_values, prepared, before, after))
+        Ok((outputs, has_values, on_host, prepared, before, after))
     })?;
     let came_back = after.downloaded_bytes - before.downloaded_bytes;
     let sent = after.uploaded_bytes - before.uploaded_bytes;
     let work = match after.operations - prepared {
-        _ if came_back > 0 => Work::Host,
+        _ if came_back > 0 || on_host => Work::Host,
         0 => Work::View,
         1 => Work::Kernel,
         _ => Work::Composed,
     };
+    if on_host {
+        return Ok((outputs, work));
+    }
     if came_back > 0 {
         return Err(format!("{came_back} bytes came back to the host before the result was read"));
     }
@@ -199,15 +204,15 @@ fn observed(
     Ok((outputs, work))
 }
 
-/// Whether an operation that is not a view is behind an array.
-fn has_kernel(output: &Array) -> bool {
+/// Whether an operation of some kind is behind an array.
+fn has_op(output: &Array, wanted: impl Fn(&dyn Op) -> bool) -> bool {
     let mut pending = vec![output.clone()];
     // Graphs of cases are small, but shared nodes could be many times on a path.
     let mut budget = 10_000;
     while let (Some(array), true) = (pending.pop(), budget > 0) {
         budget -= 1;
         match array.producer() {
-            Some((op, _)) if !op.is_view() => return true,
+            Some((op, _)) if wanted(&*op) => return true,
             Some((_, inputs)) => pending.extend(inputs),
             None => {}
         }

@@ -3,6 +3,7 @@
 mod attention;
 mod elementwise;
 mod experts;
+mod factors;
 mod indexing;
 mod linear;
 mod movement;
@@ -97,6 +98,7 @@ pub(crate) fn cases() -> Vec<Known> {
     let families = [
         attention::cases(),
         experts::cases(),
+        factors::cases(),
         movement::cases(),
         reduce::cases(),
         linear::cases(),
@@ -140,6 +142,7 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
     ("kl_divergence_backward", "as cross_entropy_backward"),
     ("quantize", "compared bit by bit with recorded values of MLX and gguf"),
     ("quantized_matmul", "as gather_qmm"),
+    ("random.multivariate_normal", "compared with recorded values of MLX"),
     ("random_bits", "compared bit by bit with recorded values of MLX"),
     ("scatter", "compared with recorded values of MLX"),
     ("slice_dynamic", "slice is its case with a reference"),
