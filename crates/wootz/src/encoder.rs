@@ -219,6 +219,10 @@ impl Encoder {
             }
         }
         #[cfg(feature = "gpu")]
+        if self.gpu.is_some() && op.host() {
+            return self.run_on_host(op, inputs, outputs);
+        }
+        #[cfg(feature = "gpu")]
         if let (Some(recording), Some(gpu)) = (&mut self.gpu, self.device.as_gpu()) {
             let GpuRecording { recorder, written, sites, parents } = recording;
             let writers = inputs.iter().filter_map(|input| input.buffer.gpu()?.writer());
@@ -237,6 +241,51 @@ impl Encoder {
             return Ok(());
         }
         run_on_cpu(op, inputs, outputs, scratch)
+    }
+
+    /// Runs one operation of a GPU on the host: after what was recorded before, and before what
+    /// will be.
+    #[cfg(feature = "gpu")]
+    fn run_on_host(
+        &mut self,
+        op: &dyn Op,
+        inputs: &[Operand<'_>],
+        outputs: &[Operand<'_>],
+    ) -> Result<()> {
+        let foreign =
+            || Error::Gpu { message: format!("[{}] memory of another device", op.name()) };
+        let (device, host) = (self.device.clone(), Device::cpu());
+        let gpu = device.as_gpu().ok_or_else(foreign)?;
+        let next = Encoder::new(&device)?;
+        std::mem::replace(self, next).submit()?;
+        let mut arguments: SmallVec<[(Meta, Arc<Buffer>); 4]> = SmallVec::new();
+        for input in inputs {
+            let memory = input.buffer.gpu().ok_or_else(foreign)?;
+            memory.finish()?;
+            let start = input.meta.layout.offset * input.meta.dtype.size();
+            let bytes = gpu.download(&memory.buffer, start as u64, input.meta.bytes() as u64)?;
+            let meta = Meta::new(op.name(), input.meta.shape(), input.meta.dtype)?;
+            arguments.push((meta, Buffer::from_bytes(&host, &bytes)?));
+        }
+        let metas: SmallVec<[&Meta; 4]> = arguments.iter().map(|(meta, _)| meta).collect();
+        let scratch = op.scratch(&metas, false);
+        let scratch = (scratch > 0).then(|| Buffer::alloc(&host, scratch)).transpose()?;
+        let results = (outputs.iter())
+            .map(|output| Buffer::alloc(&host, output.meta.bytes()))
+            .collect::<Result<SmallVec<[Arc<Buffer>; 2]>>>()?;
+        let arguments: SmallVec<[Operand<'_>; 4]> =
+            arguments.iter().map(|(meta, buffer)| Operand { meta, buffer }).collect();
+        let computed: SmallVec<[Operand<'_>; 2]> = (outputs.iter().zip(&results))
+            .map(|(output, buffer)| Operand { meta: output.meta, buffer })
+            .collect();
+        run_on_cpu(op, &arguments, &computed, scratch.as_ref())?;
+        for (output, result) in outputs.iter().zip(&results) {
+            let memory = output.buffer.gpu().ok_or_else(foreign)?;
+            let result = result.read().ok_or_else(foreign)?;
+            gpu.upload(&memory.buffer, 0, &result.bytes()[..output.meta.bytes()])?;
+            memory.set_writer(None);
+        }
+        Ok(())
     }
 }
 

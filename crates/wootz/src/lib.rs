@@ -17,7 +17,8 @@
 //!
 //! # Map
 //! - [`Array`]: a handle to a node of the graph; [`DType`], [`Device`].
-//! - [`ops`]: every operation, re-exported here under MLX's names.
+//! - [`ops`]: every operation, re-exported here under MLX's names; [`linalg`], [`random`], [`fast`]:
+//!   those that MLX has in modules.
 //! - [`grad`], [`value_and_grad`], [`vjp`], [`jvp`], [`vmap`], [`checkpoint`], [`custom`],
 //!   [`compile`]: function transforms.
 //! - [`Tree`]: structures of arrays; [`nn`]: layers and losses; [`optim`]: optimizers.

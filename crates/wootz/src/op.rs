@@ -49,6 +49,12 @@ pub trait Op: Debug + Send + Sync + 'static {
         false
     }
 
+    /// Whether the host computes the outputs on every device, by the [CPU's kernel](Op::cpu): the
+    /// encoder moves the bytes there and back. Inputs must be row-major.
+    fn host(&self) -> bool {
+        false
+    }
+
     /// Bytes that a kernel needs beside its outputs.
     fn scratch(&self, _inputs: &[&Meta], _gpu: bool) -> usize {
         0

@@ -406,6 +406,47 @@ pub fn truncated_normal(
     maximum(minimum(&upper, multiply(&root, erfinv(numbers)?)?)?, &lower)
 }
 
+/// Normally distributed vectors, in `float32`: `mean` has shape `[.., n]` and the covariance `cov`, which is
+/// positive semi-definite, `[.., n, n]`. The axes before are broadcast with `shape`, and are the shape of
+/// the result before its last axis.
+///
+/// ```
+/// use wootz::{Array, random};
+/// let (mean, cov) = (Array::new([1.0f32, 2.0])?, Array::new([[2.0f32, 0.5], [0.5, 1.0]])?);
+/// // mx.random.multivariate_normal(mean, cov, [3], key=mx.random.key(0))
+/// let x = random::multivariate_normal(&mean, &cov, &[3], Some(&random::key(0)?))?;
+/// assert_eq!(x.shape(), [3, 2]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn multivariate_normal(
+    mean: &Array,
+    cov: &Array,
+    shape: &[usize],
+    key: Option<&Array>,
+) -> Result<Array> {
+    const OP: &str = "multivariate_normal";
+    let [before_mean @ .., n] = mean.shape() else {
+        return Err(Error::shape(OP, "mean", "one of at least 1 axis", mean.shape()));
+    };
+    let before_cov = match cov.shape() {
+        [before @ .., rows, columns] if rows == n && columns == n => before,
+        _ => {
+            let expected = format!("[.., {n}, {n}], as mean has {n} elements");
+            return Err(Error::shape(OP, "cov", expected, cov.shape()));
+        }
+    };
+    let mut full = broadcast_shapes(OP, before_mean, before_cov)?;
+    full = broadcast_shapes(OP, &full, shape)?;
+    full.push(*n);
+    // The symmetric square root of the covariance.
+    let (u, s, vt) = crate::linalg::svd(&astype(cov, DType::F32)?)?;
+    let scaled = multiply(u, expand_dims(&ops::sqrt(s)?, -2)?)?;
+    let root = ops::matmul(&scaled, &vt)?;
+    let standard = normal(&full, DType::F32, 0.0, 1.0, key)?;
+    let rows = ops::matmul(&expand_dims(&standard, -2)?, &root)?;
+    add(astype(mean, DType::F32)?, ops::squeeze(&rows, -2)?)
+}
+
 /// Single-precision numbers between -1 and 1, both excluded.
 fn symmetric(shape: &[usize], key: Option<&Array>) -> Result<Array> {
     uniform(-(1.0 - f32::EPSILON as f64 / 2.0), 1.0, shape, DType::F32, key)

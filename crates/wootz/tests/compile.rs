@@ -43,6 +43,39 @@ fn network(x: &[Array]) -> Result<Vec<Array>> {
     Ok(vec![normed.sum(())?, hidden.transpose()?, x[1].clone(), normed])
 }
 
+/// Steps of the device before and after one that the host computes.
+fn through_the_host(x: &[Array]) -> Result<Vec<Array>> {
+    let a = ops::matmul(&x[0], &x[0].transpose()?)? + 0.5;
+    let inverse = wootz::linalg::inv(&a)?;
+    let (q, r) = wootz::linalg::qr(&(&inverse * 2.0))?;
+    Ok(vec![ops::matmul(&inverse, &a)? + 1.0, ops::matmul(&q, &r)?])
+}
+
+#[test]
+fn operations_of_the_host_are_steps_of_a_plan() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let compiled = compile(through_the_host);
+        for seed in 0..3 {
+            let arguments = [normal(seed, &[3, 8], &device)?];
+            let (expected, got) = (through_the_host(&arguments)?, compiled.call(&arguments)?);
+            for (expected, got) in expected.iter().zip(&got) {
+                assert_eq!(got.device(), &device);
+                assert_eq!(expected.to_bytes()?, got.to_bytes()?, "{device}");
+            }
+            let product = got[0].to_vec::<f32>()?;
+            let identity = [2.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0f32];
+            assert!(product.iter().zip(identity).all(|(x, y)| (x - y).abs() < 1e-3), "{product:?}");
+        }
+        // What goes wrong on the host is an error of the replay, and the plan works again.
+        let zeros = wootz::to_device(&Array::zeros(&[3, 8], DType::F32)?, &device)?;
+        let error = compiled.call(&[zeros]).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("singular")));
+        assert!(compiled.call(&[normal(9, &[3, 8], &device)?]).is_ok());
+    }
+    Ok(())
+}
+
 #[test]
 fn results_have_the_bits_of_the_function_itself() -> Result<()> {
     let _turn = take_turn();

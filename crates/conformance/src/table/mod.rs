@@ -5,6 +5,7 @@ mod creation;
 mod elementwise;
 mod fft;
 mod indexing;
+mod linalg;
 mod movement;
 mod nn;
 mod optimizers;
@@ -26,6 +27,7 @@ const FAMILIES: &[fn(&str) -> Option<Row>] = &[
     elementwise::row,
     fft::row,
     indexing::row,
+    linalg::row,
     movement::row,
     nn::row,
     optimizers::row,

@@ -42,6 +42,17 @@ rows! {
         c.float("scale")?,
         Some(&c.array("key")?),
     )),
+    "random.multivariate_normal" => |c| {
+        if c.dtype("dtype")? != wootz::DType::F32 {
+            return unsayable("dtype", "another than float32");
+        }
+        one(random::multivariate_normal(
+            &c.array("mean")?,
+            &c.array("cov")?,
+            &c.shape("shape")?,
+            Some(&c.array("key")?),
+        ))
+    },
     "random.normal" => |c| one(random::normal(
         &c.shape("shape")?,
         c.dtype("dtype")?,

@@ -12,6 +12,7 @@ pub(crate) mod fft;
 mod fp8;
 mod hadamard;
 mod indexing;
+pub mod linalg;
 mod matmul;
 pub(crate) mod movement;
 mod norms;
@@ -63,6 +64,7 @@ pub fn registered() -> Vec<Entry> {
         fp8::entries(),
         hadamard::entries(),
         indexing::entries(),
+        linalg::entries(),
         matmul::entries(),
         movement::entries(),
         norms::entries(),

@@ -4,6 +4,7 @@ mod attention;
 mod complex;
 mod elementwise;
 mod experts;
+mod factors;
 mod indexing;
 mod linear;
 mod movement;
@@ -100,6 +101,7 @@ pub(crate) fn cases() -> Vec<Known> {
         attention::cases(),
         complex::cases(),
         experts::cases(),
+        factors::cases(),
         movement::cases(),
         reduce::cases(),
         linear::cases(),
@@ -152,6 +154,7 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
     ("kl_divergence_backward", "as cross_entropy_backward"),
     ("quantize", "compared bit by bit with recorded values of MLX and gguf"),
     ("quantized_matmul", "as gather_qmm"),
+    ("random.multivariate_normal", "compared with recorded values of MLX"),
     ("random_bits", "compared bit by bit with recorded values of MLX"),
     ("scatter", "compared with recorded values of MLX"),
     ("slice_dynamic", "slice is its case with a reference"),
