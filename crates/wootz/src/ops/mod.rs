@@ -4,6 +4,7 @@
 mod aliases;
 mod attention;
 mod composed;
+mod conv;
 mod cross_entropy;
 mod einsum;
 pub(crate) mod elementwise;
@@ -29,6 +30,7 @@ mod state_space;
 pub use aliases::*;
 pub use attention::*;
 pub use composed::*;
+pub use conv::*;
 pub use cross_entropy::*;
 pub use einsum::*;
 pub use elementwise::*;
@@ -56,6 +58,7 @@ use crate::op::Entry;
 pub fn registered() -> Vec<Entry> {
     let families = [
         attention::entries(),
+        conv::entries(),
         cross_entropy::entries(),
         einsum::entries(),
         elementwise::entries(),

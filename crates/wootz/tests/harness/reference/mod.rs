@@ -2,6 +2,7 @@
 
 mod attention;
 mod complex;
+mod convolution;
 mod elementwise;
 mod experts;
 mod factors;
@@ -100,6 +101,7 @@ pub(crate) fn cases() -> Vec<Known> {
     let families = [
         attention::cases(),
         complex::cases(),
+        convolution::cases(),
         experts::cases(),
         factors::cases(),
         movement::cases(),
