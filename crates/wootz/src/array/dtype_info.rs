@@ -242,9 +242,9 @@ mod tests {
     #[test]
     fn limits_are_those_of_the_types() {
         let f32 = finfo(DType::F32).unwrap();
-        assert_eq!((f32.min, f32.max), (f32::MIN.into(), f32::MAX.into()));
-        assert_eq!((f32.eps, f32.bits), (f32::EPSILON.into(), 32));
-        assert_eq!(f32.smallest_normal, f32::MIN_POSITIVE.into());
+        assert_eq!((f32.min, f32.max), (f64::from(f32::MIN), f64::from(f32::MAX)));
+        assert_eq!((f32.eps, f32.bits), (f64::from(f32::EPSILON), 32));
+        assert_eq!(f32.smallest_normal, f64::from(f32::MIN_POSITIVE));
         let f64 = finfo(DType::F64).unwrap();
         assert_eq!((f64.max, f64.eps), (f64::MAX, f64::EPSILON));
         assert_eq!(f64.smallest_normal, f64::MIN_POSITIVE);

@@ -5,7 +5,7 @@ use super::geometry::Geometry;
 use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
-use crate::ops::matmul::{Form, Tiles, cooperative, zeros};
+use crate::ops::matmul::{Form, Tiles, cooperative, write_zeros};
 
 const COMMON: &str = include_str!("common.wgsl");
 const DIRECT: &str = include_str!("direct.wgsl");
@@ -59,7 +59,7 @@ fn run(
     }
     if call.meta(0).size() == 0 || call.meta(1).size() == 0 {
         // What has no elements has no memory to bind, and all products are of zeros.
-        return zeros(call);
+        return write_zeros(call);
     }
     let few = product.m.min(product.n).min(product.k) < FEW;
     if few { direct(call, geometry, texts) } else { tiled(call, geometry, texts, &product) }

@@ -22,7 +22,7 @@ pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
     let addend = add.map(|_| call.meta(0));
     let plan = Plan::new("matmul", call.meta(first), call.meta(first + 1), addend)?;
     if plan.k == 0 && add.is_none() {
-        return zeros(call);
+        return write_zeros(call);
     }
     let most = most_batch_axes(add.is_some());
     if plan.batch.len() > most {
@@ -42,7 +42,7 @@ pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
 }
 
 /// Nothing to sum: the inputs have no memory to bind.
-pub(crate) fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
+pub(crate) fn write_zeros(call: &mut GpuCall<'_>) -> Result<()> {
     let words = call.output_meta(0).bytes().div_ceil(4);
     call.launch(&Kernel {
         variant: "zeros".into(),

@@ -22,7 +22,7 @@ impl Sortable for Complex32 {
     fn key(self) -> u64 {
         match self.re.is_nan() || self.im.is_nan() {
             true => u64::MAX,
-            false => (self.re.key() as u64) << 32 | self.im.key() as u64,
+            false => (Sortable::key(self.re) as u64) << 32 | Sortable::key(self.im) as u64,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Chosen products on the GPU: the indices are checked, the products are sorted by their right
 //! matrices, and then the kernels of plain products compute tiles of each group.
 
-use super::super::gpu::{Form, Tiles, Vectors, cooperative, stride, vectors, word, zeros};
+use super::super::gpu::{Form, Tiles, Vectors, cooperative, stride, vectors, word, write_zeros};
 use super::super::plan::{Matrix, Plan};
 use super::GatherMmBackward;
 use crate::array::{Meta, Shape};
@@ -33,7 +33,7 @@ pub(super) fn forward(call: &mut GpuCall<'_>) -> Result<()> {
     }
     group(call, a.shape()[0], experts)?;
     if k == 0 {
-        return zeros(call);
+        return write_zeros(call);
     }
     let more = vec![
         stride(a.layout.strides[0]),
@@ -74,11 +74,11 @@ pub(super) fn backward(call: &mut GpuCall<'_>, op: &GatherMmBackward) -> Result<
         return Ok(());
     }
     if count == 0 {
-        return zeros(call);
+        return write_zeros(call);
     }
     group(call, a.shape()[0], op.experts)?;
     if inner == 0 {
-        return zeros(call);
+        return write_zeros(call);
     }
     // Cooperative matrices want sums of one length.
     let tiles = Tiles::Plain { large: m > 32 && n > 32 };
