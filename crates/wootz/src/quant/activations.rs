@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activations {
-    /// To 22 bits, with a scale for every 32: results are about as near as those of floats, and always within a ten
-    /// thousandth of the largest.
+    /// To 16 bits, with a scale for every 32: results differ from those of floats by less than a ten thousandth of
+    /// the largest. Matrices of up to 65,536 weights are multiplied as floats.
     #[default]
     Exact,
     /// To 8 bits, with a scale for every 32, as llama.cpp does: results differ by about a hundredth of

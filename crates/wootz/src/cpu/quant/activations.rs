@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::Level;
 use super::formats::AT_ONCE;
-use super::vector::{EXACT_BYTES, GROUP, LOW, exact_place};
+use super::vector::{GROUP, exact_place};
 use crate::cpu::tile::Storage;
 use crate::cpu::{simd, threads};
 use crate::error::{Error, Result};
@@ -141,7 +141,7 @@ fn cast<T: Pod>(bytes: &mut [u8]) -> std::result::Result<&mut [T], bytemuck::Pod
 /// Lines of codes and blocks of eight groups in a row.
 fn sizes(level: Level, columns: usize) -> (usize, usize) {
     let bytes = match level {
-        Level::Exact => EXACT_BYTES / GROUP,
+        Level::Exact => 2,
         Level::Fast => 1,
     };
     ((bytes * columns).div_ceil(size_of::<Line>()), columns.div_ceil(GROUP * AT_ONCE))
@@ -159,7 +159,7 @@ impl<T: Storage<Wide = f32>, const EXACT: bool> pulp::WithSimd for Round<'_, T, 
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) -> f32 {
-        let bytes = if EXACT { EXACT_BYTES } else { GROUP };
+        let bytes = if EXACT { 2 * GROUP } else { GROUP };
         let mut most = 0;
         let mut wide = [0f32; GROUP * AT_ONCE];
         let blocks = self.x.chunks(GROUP * AT_ONCE).zip(self.codes.chunks_mut(bytes * AT_ONCE));
@@ -202,8 +202,7 @@ fn magnitude(x: &[f32; GROUP]) -> f32 {
 /// Writes the codes of a group, and gives its scale and the sums of its halves.
 #[inline(always)]
 fn round<const EXACT: bool>(x: &[f32; GROUP], largest: f32, codes: &mut [u8]) -> (f32, [i32; 2]) {
-    // Of exact ones the high sixteen bits and the low ones are kept apart.
-    let most = if EXACT { (32767 << LOW) as f32 } else { 127.0 };
+    let most = if EXACT { 32767.0 } else { 127.0 };
     let inverse = if largest > SMALLEST { most / largest } else { 0.0 };
     let scale = if largest > SMALLEST { largest / most } else { 0.0 };
     let mut rounded = [0i32; GROUP];
@@ -218,10 +217,8 @@ fn round<const EXACT: bool>(x: &[f32; GROUP], largest: f32, codes: &mut [u8]) ->
     }
     if EXACT {
         for (i, rounded) in rounded.into_iter().enumerate() {
-            let high = rounded.wrapping_add(1 << (LOW - 1)) >> LOW;
             let place = 2 * exact_place(i);
-            codes[place..place + 2].copy_from_slice(&(high as i16).to_le_bytes());
-            codes[2 * GROUP + i] = rounded.wrapping_sub(high << LOW) as i8 as u8;
+            codes[place..place + 2].copy_from_slice(&(rounded as i16).to_le_bytes());
         }
     } else {
         for (code, rounded) in codes.iter_mut().zip(rounded) {

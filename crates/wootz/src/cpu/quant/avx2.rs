@@ -165,6 +165,15 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn wide_nibble_pairs(from: *const u8) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe {
+            let words = widened(from);
+            let even = _mm256_and_si256(words, _mm256_set1_epi16(15));
+            [even, _mm256_srli_epi16::<4>(words)]
+        }
+    }
+    #[inline(always)]
     unsafe fn dot_wide(codes: [__m256i; 2], activations: *const u8) -> __m256i {
         // SAFETY: see above.
         unsafe {

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 
 use super::activations::X;
 use super::formats::{AT_ONCE, Format, Row};
-use super::vector::{EXACT_BYTES, GROUP, LOW, Portable, Simd, total};
+use super::vector::{GROUP, Portable, Simd, total};
 
 /// Rows of weights, or of activations, that one call takes at most.
 pub(super) const MOST: usize = 4;
@@ -116,6 +116,12 @@ unsafe fn one<F: Format, S: Simd, const EXACT: bool>(
 /// activations.
 type Products<S> = MaybeUninit<[<S as Simd>::Floats; 2]>;
 
+/// A group of codes, as the level wants it.
+enum Codes<S: Simd> {
+    Bytes(S::Bytes),
+    Wide(S::Wide),
+}
+
 /// Multiplies scales, and adds what offsets bring.
 #[inline(always)]
 unsafe fn make_scales<F: Format, S: Simd, const R: usize, const N: usize>(
@@ -173,7 +179,7 @@ unsafe fn multiply<F: Format, S: Simd, const EXACT: bool, const R: usize, const 
 ) {
     // SAFETY: passed on to the caller.
     unsafe {
-        let bytes = if EXACT { EXACT_BYTES } else { GROUP };
+        let bytes = if EXACT { 2 * GROUP } else { GROUP };
         for row in &rows[..R] {
             for line in (0..F::BYTES).step_by(LINE) {
                 S::prefetch(row.codes.wrapping_add(block * F::BYTES + line + AHEAD));
@@ -182,18 +188,16 @@ unsafe fn multiply<F: Format, S: Simd, const EXACT: bool, const R: usize, const 
         each_group!(groups, |group: usize| {
             let at = (block * AT_ONCE + group) * bytes;
             for r in 0..R {
-                let codes = F::codes::<S>(&rows[r], block, group);
-                let wide = if EXACT { Some(S::widen(F::SIGNED, codes)) } else { None };
+                let codes: Codes<S> = match EXACT {
+                    true => Codes::Wide(F::wide_codes::<S>(&rows[r], block, group)),
+                    false => Codes::Bytes(F::codes::<S>(&rows[r], block, group)),
+                };
                 for n in 0..N {
                     let x = x[n].codes.add(at);
-                    let products = match wide {
-                        Some(wide) => {
-                            let low = S::floats(S::dot(F::SIGNED, codes, x.add(2 * GROUP)));
-                            let high = S::floats(S::dot_wide(wide, x));
-                            S::mul_add(high, S::splat((1 << LOW) as f32), low)
-                        }
-                        None => S::floats(S::dot(F::SIGNED, codes, x)),
-                    };
+                    let products = S::floats(match codes {
+                        Codes::Wide(codes) => S::dot_wide(codes, x),
+                        Codes::Bytes(codes) => S::dot(F::SIGNED, codes, x),
+                    });
                     let scales = scales[r][n].as_ptr().cast::<f32>();
                     let scale = match F::HALVES {
                         true => S::splat_halves(*scales.add(2 * group), *scales.add(2 * group + 1)),

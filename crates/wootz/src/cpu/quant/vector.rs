@@ -6,12 +6,6 @@ use half::f16;
 /// Codes in a group: what one vector holds, and what shares an activation scale.
 pub(super) const GROUP: usize = 32;
 
-/// Bits of an exact activation below the sixteen that are multiplied as words. With them, what is rounded is
-/// about as fine as a float, and sums of products still are.
-pub(super) const LOW: usize = 6;
-/// Bytes of a group of exact activations: words, and then the low bits as bytes.
-pub(super) const EXACT_BYTES: usize = 3 * GROUP;
-
 /// The operations that formats and the dot product are made of. Halves of the bytes belong to halves
 /// of the sums: the first four sums are of the first sixteen bytes.
 ///
@@ -59,6 +53,11 @@ pub(super) trait Simd: Copy + 'static {
 
     /// Codes as words of 16 bits: the even ones, then the odd ones. They are signed, or else below 256.
     unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide;
+    /// [`Simd::nibble_pairs`], widened.
+    unsafe fn wide_nibble_pairs(from: *const u8) -> Self::Wide {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::widen(false, Self::nibble_pairs(from)) }
+    }
     /// The dot product of a group with activations of 16 bits, of which the even ones come first.
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums;
     /// The dot product of a group with activations of 8 bits. Codes are signed, or else below 128.

@@ -81,14 +81,6 @@ fn blocks_shape(format: Format, shape: &[usize]) -> Vec<usize> {
     [rows, &[Scheme::Blocks(format).codes(width[0])]].concat()
 }
 
-/// Products with rows of weights, whose activations the CPU rounds to 22 bits; others are sums of floats.
-fn product_tolerance(transpose: bool) -> Tolerance {
-    match transpose {
-        true => Tolerance::Because(4.0, "the CPU rounds activations to 22 bits"),
-        false => Tolerance::Contraction,
-    }
-}
-
 /// As the high byte of a `float16`, it is less than an eighth.
 const BYTES: std::ops::Range<f64> = 0.0..48.0;
 
@@ -100,7 +92,7 @@ fn matmul_cases() -> Vec<Case> {
         })
         .range(-0.5..0.5)
         .fixed(1, DType::U32, WORDS)
-        .tolerance(product_tolerance(transpose))
+        .tolerance(Tolerance::Contraction)
     };
     let raw = |format: Format, x: &[usize], w: &[usize], transpose: bool| {
         let label = format!("{format}, {transpose}");
@@ -109,7 +101,7 @@ fn matmul_cases() -> Vec<Case> {
             Ok(vec![quantized_matmul(&x[0], &w, transpose)?])
         })
         .fixed(1, DType::U8, BYTES)
-        .tolerance(product_tolerance(transpose))
+        .tolerance(Tolerance::Contraction)
     };
     vec![
         words("affine", [4, 32], &[3, 64], &[5, 64], true),
@@ -138,7 +130,7 @@ fn gather_cases() -> Vec<Case> {
         .fixed(1, DType::U32, WORDS)
         .fixed(4, DType::U32, 0.0..lefts)
         .fixed(5, DType::I32, 0.0..rights)
-        .tolerance(product_tolerance(transpose))
+        .tolerance(Tolerance::Contraction)
     };
     let blocks = blocks_shape(Format::Q8_0, &[3, 6, 64]);
     let experts = Case::new("experts", &[&[4, 1, 1, 64], &blocks, &[4, 2]], |x| {
@@ -152,6 +144,6 @@ fn gather_cases() -> Vec<Case> {
         words("many products", &[20, 4, 32], &[2, 40, 32], &[20], &[20], true),
         words("rows of weights", &[2, 3, 5], &[4, 5, 32], &[3, 1], &[1, 2], false),
         words("no products", &[2, 3, 32], &[4, 5, 32], &[0], &[0], true),
-        experts.fixed(2, DType::U32, 0.0..3.0).tolerance(product_tolerance(true)),
+        experts.fixed(2, DType::U32, 0.0..3.0).tolerance(Tolerance::Contraction),
     ]
 }

@@ -24,6 +24,17 @@ impl<const BITS: usize> Format for Affine<BITS> {
     }
 
     #[inline(always)]
+    unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match BITS {
+                4 => S::wide_nibble_pairs(Self::group(row, block, group)),
+                _ => S::widen(Self::SIGNED, Self::codes::<S>(row, block, group)),
+            }
+        }
+    }
+
+    #[inline(always)]
     unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
         let from = Self::group(row, block, group);
         // SAFETY: passed on to the caller.

@@ -76,6 +76,13 @@ pub(super) trait Format {
 
     /// The codes of group `8 · block + group`.
     unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes;
+
+    /// The same as words, for formats that have a shorter way to them.
+    #[inline(always)]
+    unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+        // SAFETY: passed on to the caller.
+        unsafe { S::widen(Self::SIGNED, Self::codes::<S>(row, block, group)) }
+    }
 }
 
 /// The same with two things. (The library's `map` is not always inlined, and then vectors go through

@@ -1,5 +1,6 @@
 //! Products with rows of weights in single precision: few activations are rounded to integers and multiplied with
-//! weights as they lie; for many, and for formats without such kernels, weights are decoded a panel at a time.
+//! weights as they lie; for many, for formats without such kernels, and for the products of small matrices that
+//! should be exact, weights are decoded a panel at a time.
 
 use bytemuck::Pod;
 
@@ -14,6 +15,9 @@ use crate::quant::{Activations as Level, Scheme};
 
 /// Rows of activations with a matrix from which on decoding the weights is faster.
 const MANY: usize = 16;
+/// Weights of a matrix up to which exact products are sums of floats. Sums of few products show the rounding of
+/// each, and with so few weights speed does not matter.
+const SMALL: usize = 1 << 16;
 
 /// What is multiplied: `x` of `[lefts, m, columns]` with `rights` matrices of `n` rows.
 struct Shape {
@@ -56,9 +60,10 @@ impl Shape {
     }
 
     /// The kernels that multiply integers, if there are some and the activations are few.
-    fn integers(&self, scheme: Scheme) -> Option<Format> {
+    fn integers(&self, scheme: Scheme, level: Level) -> Option<Format> {
         let few = self.outputs() < MANY * self.rights;
-        Format::of(scheme, self.columns).filter(|_| few)
+        let fine = level == Level::Exact && self.n * self.columns <= SMALL;
+        Format::of(scheme, self.columns).filter(|_| few && !fine)
     }
 }
 
@@ -105,7 +110,7 @@ where
     let (memory, pairs) = scratch.split_at_mut(start.min(scratch.len()));
     let pairs = some_pairs(op, pairs, chosen.unwrap_or(0))?;
     // Activations that are not finite are not integers, either.
-    if let (Some(weights), Some(_)) = (&weights, shape.integers(scheme))
+    if let (Some(weights), Some(_)) = (&weights, shape.integers(scheme, level))
         && let Some(x) = Activations::round(op, level, x, columns, memory)?
     {
         return weights.multiply(op, n, &x, shape.pairs(pairs), output);
