@@ -106,6 +106,45 @@ fn dtypes_numbers_and_texts_follow_mlx() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn moving_complex_numbers_moves_their_parts() -> Result<()> {
+    type Call = fn(&Array) -> Result<Array>;
+    let calls: &[(&str, Call)] = &[
+        ("transpose", |x| x.transpose()?.contiguous()),
+        ("flip", |x| wootz::flip(x, 1)),
+        ("roll", |x| wootz::roll(x, 2, 1)),
+        ("tile", |x| wootz::tile(x, &[2, 1])),
+        ("repeat", |x| wootz::repeat(x, 2, 0)),
+        ("pad", |x| wootz::pad(x, (1, 2), wootz::PadMode::Constant, 0)),
+        ("reflect", |x| wootz::pad(x, (1, 1), wootz::PadMode::Reflect, 0)),
+        ("concatenate", |x| wootz::concatenate(&[x.clone(), wootz::flip(x, 0)?], 1)),
+        ("take", |x| wootz::take(x, &Array::new([2, 0, 2])?, Some(1))),
+        ("set", |x| x.at(&Array::new([1])?).set(&x.index(0)?)),
+        ("add at", |x| x.at(&Array::new([1, 1])?).add(&x.index(0)?)),
+        ("where", |x| wootz::where_(&Array::new([true, false, true])?, x, &wootz::flip(x, 0)?)),
+        ("tril", |x| wootz::tril(x, 0)),
+        ("diagonal", |x| wootz::diagonal(x, 0, 0, 1)),
+        ("cumsum", |x| x.cumsum(1)),
+        ("sum", |x| x.sum(0)),
+    ];
+    for device in devices() {
+        wootz::with_device(&device, || -> Result<()> {
+            let z = first(&device)?;
+            for (name, call) in calls {
+                let whole = call(&z)?;
+                let parts =
+                    [(whole.real()?, call(&z.real()?)?), (whole.imag()?, call(&z.imag()?)?)];
+                for (got, want) in parts {
+                    assert_eq!(got.shape(), want.shape(), "{name} on {device}");
+                    assert_eq!(got.to_vec::<f32>()?, want.to_vec::<f32>()?, "{name} on {device}");
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 /// The gradient of `Re Σ conj(g)·f(x)` by the parts of `x`, as one complex number an element.
 fn differences(
     function: &dyn Fn(&Array) -> Result<Array>,
@@ -135,7 +174,7 @@ fn gradients_are_those_of_the_parts() -> Result<()> {
     let m = Array::from_slice(&[z(0.3, 0.5), z(-1.0, 0.2), z(0.7, -0.6)], &[3, 1])?;
     type Call<'a> = (&'a str, Box<dyn Fn(&Array) -> Result<Array> + 'a>);
     let calls: Vec<Call<'_>> = vec![
-        ("matmul", Box::new(|x| x.matmul(&m))),
+        ("matmul", Box::new(|x| x.matmul(&wootz::to_device(&m, x.device())?))),
         ("prod", Box::new(|x| x.prod(1))),
         ("cumprod", Box::new(|x| x.cumprod(1))),
         ("logcumsumexp", Box::new(|x| x.logcumsumexp(1))),
@@ -146,7 +185,7 @@ fn gradients_are_those_of_the_parts() -> Result<()> {
         ("var", Box::new(|x| x.var(1))),
         ("sort", Box::new(|x| x.sort(1))),
         ("scatter", Box::new(|x| x.at(&Array::new([1, 1])?).multiply(x))),
-        ("power", Box::new(|x| x.power(&m.transpose()?))),
+        ("power", Box::new(|x| x.power(&wootz::to_device(&m, x.device())?.transpose()?))),
         ("fft", Box::new(|x| fft::fft(x, Some(5), -1, Norm::Backward))),
         ("irfft", Box::new(|x| fft::irfft(x, Some(4), -1, Norm::Ortho))),
         ("ifftn", Box::new(|x| fft::ifftn(x, None, None, Norm::Backward))),
@@ -195,6 +234,21 @@ fn transforms_of_any_length_come_back() -> Result<()> {
                 assert!(wootz::allclose(&back, &x, 1e-4, 1e-3, false)?.item::<bool>()?, "{length}");
             }
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn batches_of_transforms_are_transforms_of_rows() -> Result<()> {
+    for device in devices() {
+        let values: Vec<f32> = (0..12).map(|i| (i * i % 7) as f32).collect();
+        let x = Array::from_slice_on(&values, &[3, 4], &device)?;
+        let rows =
+            wootz::vmap(|x| Ok(vec![fft::rfft(&x[0], None, -1, Norm::Backward)?]), 0, 0)(&[
+                x.clone()
+            ])?;
+        let whole = fft::rfft(&x, None, -1, Norm::Backward)?;
+        assert_eq!(rows[0].to_vec::<Complex32>()?, whole.to_vec::<Complex32>()?, "{device}");
     }
     Ok(())
 }

@@ -271,6 +271,9 @@ fn sqrt(z: Complex64) -> Complex64 {
     if z == Complex64::default() {
         return Complex64::new(0.0, z.im);
     }
+    if z.im.is_infinite() {
+        return Complex64::new(f64::INFINITY, z.im);
+    }
     let large = ((modulus(z) + z.re.abs()) * 0.5).sqrt();
     let small = z.im.abs() / (2.0 * large);
     let (re, im) = if z.re >= 0.0 { (large, small) } else { (small, large) };

@@ -106,14 +106,20 @@ fn wz_z_logaddexp(a: vec2f, b: vec2f) -> vec2f {
 
 fn wz_z_sqrt(a: vec2f) -> vec2f {
     if wz_z_iszero(a) { return vec2f(0.0, a.y); }
+    let positive = !wz_signbit(a.x);
+    if wz_isinf(a.y) { return vec2f(wz_inf(), a.y); }
+    if wz_isinf(a.x) && !wz_isnan(a.y) {
+        let other = wz_copysign(select(wz_inf(), 0.0, positive), a.y);
+        return vec2f(select(0.0, wz_inf(), positive), other);
+    }
     // By a power of four.
     let half = wz_exp2(wz_rint(0.25 * wz_log2(max(max(abs(a.x), abs(a.y)), 1.2e-38))));
     let s = half * half;
     let b = a / s / s;
     let large = sqrt((wz_z_abs(b) + abs(b.x)) * 0.5);
     let small = abs(b.y) / (2.0 * large);
-    let right = !wz_signbit(a.x);
-    return s * vec2f(select(small, large, right), wz_copysign(select(large, small, right), a.y));
+    let other = wz_copysign(select(large, small, positive), a.y);
+    return s * vec2f(select(small, large, positive), other);
 }
 
 fn wz_z_power(a: vec2f, b: vec2f) -> vec2f { return wz_z_exp(wz_z_mul(b, wz_z_log(a))); }

@@ -82,7 +82,7 @@ pub fn to_device(x: &Array, device: &Device) -> Result<Array> {
         return Ok(x.clone());
     }
     let dense = x.contiguous()?;
-    let op = ToDevice { from: x.device().clone() };
+    let op = ToDevice { from: x.device().clone(), to: device.clone() };
     Ok(Array::apply_on(op.into(), &[&dense], device)?.remove(0))
 }
 
@@ -398,6 +398,7 @@ impl Op for StopGradient {
 #[derive(Debug)]
 struct ToDevice {
     from: Device,
+    to: Device,
 }
 
 impl Op for ToDevice {
@@ -426,5 +427,9 @@ impl Op for ToDevice {
     ) -> Result<Vec<Option<Array>>> {
         let gradient = cotangents[0].as_ref().map(|g| to_device(g, &self.from));
         Ok(vec![gradient.transpose()?])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        Ok(vec![to_device(&batch.inputs[0], &self.to)?])
     }
 }

@@ -11,7 +11,13 @@ unary_rows! {
         int: |x| Integer::magnitude(x),
         complex: |x| x.modulus(),
         wgsl: { complex: "wz_z_abs(a)", float: "abs(a)", signed: "abs(a)", unsigned: "a" },
-        vjp: Vjp::Rule(|x, _, g| Ok(vec![multiply(g, sign(&x[0])?)?])) }
+        vjp: Vjp::Rule(|x, y, g| {
+            if x[0].dtype().is_complex() {
+                // The direction as a quotient, which has a gradient of its own; that of zero is zero.
+                return Ok(vec![multiply(g, divide(&x[0], where_(y, y, 1)?)?)?]);
+            }
+            Ok(vec![multiply(g, sign(&x[0])?)?])
+        }) }
     /// Elementwise error function.
     pub erf { accepts: AsFloat, output: Same, range: -3.0..3.0,
         example: [0.0f32, 9.0] => f32 [0.0, 1.0],

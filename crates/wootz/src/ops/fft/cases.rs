@@ -18,13 +18,13 @@ pub(crate) fn entries() -> Vec<Entry> {
     };
     let of_complex = move |label: &str, shape: &[usize], call: Call| {
         Case::new(label, &[shape, shape], move |x| parts(call(&complex(&x[0], &x[1])?)?))
-            .tolerance(Tolerance::Contraction)
+            .tolerance(Tolerance::Reduction)
             .gradient(Gradient::Single)
             .dtypes(SINGLE)
     };
     let of_real = move |label: &str, shape: &[usize], call: Call| {
         Case::new(label, &[shape], move |x| parts(call(&x[0])?))
-            .tolerance(Tolerance::Contraction)
+            .tolerance(Tolerance::Reduction)
             .gradient(Gradient::Single)
             .dtypes(SINGLE)
     };
@@ -39,9 +39,8 @@ pub(crate) fn entries() -> Vec<Entry> {
         let spectrum = complex(&x[0], &x[1])?;
         Ok(vec![istft(&spectrum, &Istft { hop_length: Some(3), ..Istft::default() })?])
     });
-    let of_frames = |case: Case| {
-        case.tolerance(Tolerance::Contraction).gradient(Gradient::Single).dtypes(SINGLE)
-    };
+    let of_frames =
+        |case: Case| case.tolerance(Tolerance::Reduction).gradient(Gradient::Single).dtypes(SINGLE);
     vec![
         Entry {
             name: "fft",
