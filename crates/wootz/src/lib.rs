@@ -56,7 +56,11 @@ pub mod tree;
 // The derive names this crate from outside and from inside alike.
 extern crate self as wootz;
 
-pub use array::{Arg, Array, Class, DType, Element, Layout, Meta, Nested, Scalar, Shape, Strides};
+pub use array::{
+    Arg, Array, Class, DType, DTypeCategory, DTypeOrCategory, Element, FloatInfo, IntegerInfo,
+    Layout, Meta, Nested, Scalar, Shape, Strides, can_cast, finfo, iinfo, isdtype, issubdtype,
+    result_type,
+};
 pub use autograd::{
     CustomFunction, MapAxes, checkpoint, custom, grad, jvp, value_and_grad, value_and_grad_aux,
     vjp, vmap,

@@ -3,7 +3,7 @@
 use wootz::{Arg, DType};
 
 use super::{many, one, rows};
-use crate::call::unsayable;
+use crate::call::{Call, Refusal, unsayable};
 
 rows! {
     "arange" => |c| one(wootz::arange(
@@ -12,6 +12,8 @@ rows! {
         c.scalar("step")?,
         c.dtype_opt("dtype")?,
     )),
+    "bartlett" => |c| one(wootz::bartlett(points(c)?)),
+    "blackman" => |c| one(wootz::blackman(points(c)?)),
     "diag" => |c| one(wootz::diag(&c.array("a")?, c.int("k")?)),
     "diagonal" => |c| one(wootz::diagonal(
         &c.array("a")?,
@@ -40,6 +42,8 @@ rows! {
             Some(dtype) => wootz::full(a.shape(), value, dtype),
         })
     },
+    "hamming" => |c| one(wootz::hamming(points(c)?)),
+    "hanning" => |c| one(wootz::hanning(points(c)?)),
     "identity" => |c| one(wootz::identity(c.size("n")?, c.dtype("dtype")?)),
     "linspace" => |c| one(wootz::linspace(
         c.float("start")?,
@@ -80,4 +84,9 @@ rows! {
             Some(dtype) => wootz::full(a.shape(), 0, dtype),
         })
     },
+}
+
+/// The points of a window. In MLX a negative number of them is none.
+fn points(c: &Call<'_>) -> Result<usize, Refusal> {
+    Ok(usize::try_from(c.int("M")?).unwrap_or(0))
 }

@@ -29,6 +29,7 @@ rows! {
     "astype" => |c| one(wootz::astype(&c.array("a")?, c.dtype("dtype")?)),
     "clip" => |c| one(wootz::clip(c.arg("a")?, c.arg_opt("a_min")?, c.arg_opt("a_max")?)),
     "divmod" => |c| many(wootz::divmod(c.arg("a")?, c.arg("b")?).map(<[_; 2]>::from)),
+    "from_fp8" => |c| one(wootz::from_fp8(&c.array("x")?, c.dtype("dtype")?)),
     "isclose" => |c| one(wootz::isclose(
         c.arg("a")?,
         c.arg("b")?,
@@ -43,6 +44,7 @@ rows! {
         c.scalar_opt("neginf")?.map(|value| value.as_f64()),
     )),
     "round" => |c| one(wootz::round(c.arg("a")?, c.int("decimals")? as i32)),
+    "to_fp8" => |c| one(wootz::to_fp8(&c.array("x")?)),
     "where" => |c| one(wootz::where_(c.arg("condition")?, c.arg("x")?, c.arg("y")?)),
     otherwise plain
 }

@@ -4,6 +4,20 @@ use super::{one, rows};
 use crate::call::Refusal;
 
 rows! {
+    "block_masked_mm" => |c| one(wootz::block_masked_mm(
+        &c.array("a")?,
+        &c.array("b")?,
+        c.size("block_size")?,
+        c.array_opt("mask_out")?.as_ref(),
+        c.array_opt("mask_lhs")?.as_ref(),
+        c.array_opt("mask_rhs")?.as_ref(),
+    )),
+    "einsum" => |c| one(wootz::einsum(c.word("subscripts")?, &c.arrays("operands")?)),
+    "kron" => |c| one(wootz::kron(&c.array("a")?, &c.array("b")?)),
+    "segmented_mm" => |c| {
+        one(wootz::segmented_mm(&c.array("a")?, &c.array("b")?, &c.array("segments")?))
+    },
+    "vecdot" => |c| one(wootz::vecdot(&c.array("a")?, &c.array("b")?, c.int("axis")?)),
     "hadamard_transform" => |c| {
         let scale = if c.has("scale") { Some(c.float("scale")?) } else { None };
         c.ignore("scale");

@@ -4,7 +4,7 @@ use wootz::quant::Scheme;
 use wootz::{Array, DType, Quantized};
 
 use super::{one, rows};
-use crate::call::{Call, Refusal};
+use crate::call::{Call, Refusal, unsayable};
 
 rows! {
     "dequantize" => |c| one(wootz::dequantize(&weights(c)?, c.dtype_opt("dtype")?)),
@@ -16,6 +16,19 @@ rows! {
         c.flag("transpose")?,
         c.flag("sorted_indices")?,
     )),
+    "qqmm" => |c| {
+        let w = match c.has("scales") {
+            true => weights(c)?,
+            false => wootz::quantize(&c.array("w")?, scheme(c)?)?,
+        };
+        let [of_x, of_w] = [c.array_opt("global_scale_x")?, c.array_opt("global_scale_w")?];
+        let scales = match (&of_x, &of_w) {
+            (None, None) => None,
+            (Some(of_x), Some(of_w)) => Some([of_x, of_w]),
+            _ => return unsayable("global_scale_x", "one of two"),
+        };
+        one(wootz::qqmm(&c.array("x")?, &w, scales))
+    },
     "quantize" => |c| {
         let (mut w, scheme) = (c.array("w")?, scheme(c)?);
         if let Some(scale) = c.array_opt("global_scale")? {

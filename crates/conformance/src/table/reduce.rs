@@ -20,6 +20,7 @@ rows! {
     "count_nonzero" => |c| {
         one(wootz::count_nonzero(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?))
     },
+    "diff" => |c| one(wootz::diff(&c.array("a")?, c.size("n")?, c.int("axis")?)),
     "fast.rms_norm" => |c| {
         let weight = c.array_opt("weight")?;
         one(wootz::rms_norm(&c.array("x")?, weight.as_ref(), c.float("eps")? as f32))

@@ -3,6 +3,7 @@
 mod construct;
 mod display;
 mod dtype;
+mod dtype_info;
 mod element;
 mod layout;
 mod node;
@@ -12,6 +13,10 @@ use std::sync::Arc;
 
 pub use construct::Nested;
 pub use dtype::{Class, DType};
+pub use dtype_info::{
+    DTypeCategory, DTypeOrCategory, FloatInfo, IntegerInfo, can_cast, finfo, iinfo, isdtype,
+    issubdtype, result_type,
+};
 pub use element::{Element, Scalar};
 pub(crate) use layout::checked_size;
 pub use layout::{Layout, Meta, Shape, Strides, broadcast_shapes, collapse, normalize_axis};

@@ -1,16 +1,20 @@
 //! All operations. An operation is a folder, or a row of the elementwise or reduction tables, or a
 //! function in `composed`; this file is the only list of them.
 
+mod aliases;
 mod attention;
 mod composed;
 mod cross_entropy;
+mod einsum;
 pub(crate) mod elementwise;
 mod experts;
+mod fp8;
 mod hadamard;
 mod indexing;
 mod matmul;
 mod movement;
 mod norms;
+mod products;
 mod quantized;
 mod random_bits;
 mod reduce;
@@ -20,17 +24,21 @@ mod softmax;
 mod sort;
 mod state_space;
 
+pub use aliases::*;
 pub use attention::*;
 pub use composed::*;
 pub use cross_entropy::*;
+pub use einsum::*;
 pub use elementwise::*;
 pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
 pub use experts::*;
+pub use fp8::*;
 pub use hadamard::*;
 pub use indexing::*;
 pub use matmul::*;
 pub use movement::*;
 pub use norms::*;
+pub use products::*;
 pub use quantized::*;
 pub(crate) use random_bits::*;
 pub use reduce::*;
@@ -47,13 +55,16 @@ pub fn registered() -> Vec<Entry> {
     let families = [
         attention::entries(),
         cross_entropy::entries(),
+        einsum::entries(),
         elementwise::entries(),
         experts::entries(),
+        fp8::entries(),
         hadamard::entries(),
         indexing::entries(),
         matmul::entries(),
         movement::entries(),
         norms::entries(),
+        products::entries(),
         quantized::entries(),
         random_bits::entries(),
         reduce::entries(),

@@ -11,6 +11,7 @@ mod strided;
 #[cfg(test)]
 mod tests;
 mod views;
+mod windows;
 
 pub use axes::*;
 pub use join::*;
@@ -20,6 +21,7 @@ pub(crate) use range::arange_on;
 pub use range::*;
 pub use strided::*;
 pub use views::*;
+pub use windows::*;
 
 use crate::array::{Array, normalize_axis};
 use crate::error::{Error, Result};

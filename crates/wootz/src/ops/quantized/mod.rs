@@ -9,6 +9,7 @@ mod gather;
 #[cfg(feature = "gpu")]
 mod gpu;
 mod matmul;
+mod qqmm;
 mod quantize;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ mod tests;
 pub(crate) use self::cases::entries;
 pub use self::gather::{GatherQmm, gather_qmm};
 pub use self::matmul::{QuantizedMatmul, quantized_matmul};
+pub use self::qqmm::{gather_qqmm, qqmm};
 pub use self::quantize::{Dequantize, Quantize, dequantize, fake_quantize, quantize};
 use crate::array::{Array, DType, Meta};
 use crate::error::{Error, Result};

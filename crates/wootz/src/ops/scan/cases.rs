@@ -29,5 +29,5 @@ pub(crate) fn entries() -> Vec<Entry> {
         }
         Entry { name: row.name, cases }
     };
-    ROWS.iter().map(entry).collect()
+    ROWS.iter().map(entry).chain(super::diff::entries()).collect()
 }

@@ -2,6 +2,7 @@
 
 mod cases;
 mod cpu;
+mod diff;
 #[cfg(feature = "gpu")]
 mod gpu;
 pub(super) mod linear;
@@ -9,6 +10,7 @@ pub(super) mod linear;
 mod tests;
 
 pub(crate) use cases::entries;
+pub use diff::diff;
 
 use self::linear::{recurrence, winners};
 use super::Axes;

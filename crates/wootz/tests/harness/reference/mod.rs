@@ -6,6 +6,7 @@ mod experts;
 mod indexing;
 mod linear;
 mod movement;
+mod products;
 mod reduce;
 mod state_space;
 mod tensor;
@@ -100,6 +101,7 @@ pub(crate) fn cases() -> Vec<Known> {
         movement::cases(),
         reduce::cases(),
         linear::cases(),
+        products::cases(),
         indexing::cases(),
         state_space::cases(),
     ];
