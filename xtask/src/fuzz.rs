@@ -22,9 +22,7 @@ pub(crate) struct Options {
 /// The crate of the targets.
 const FUZZ: &str = "crates/fuzz";
 /// Its programs.
-const TARGETS: [&str; 2] = ["safetensors", "gguf"];
-/// Files to begin with.
-const SEEDS: &str = "goldens/files";
+const TARGETS: [&str; 4] = ["safetensors", "gguf", "npy", "npz"];
 /// What cargo-fuzz is installed if there is none.
 const CARGO_FUZZ: &str = "0.13.2";
 
@@ -47,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .arg(folder())
             .arg(name)
             .arg(corpus)
-            .arg(root().join(SEEDS))
+            .arg(root().join(seeds(name)))
             .arg("--");
         run.arg(format!("-max_total_time={seconds}"));
         // A file of some KiB is read in no time and into little memory, whatever is in it.
@@ -56,6 +54,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         show(&mut run).with_context(failed)?;
     }
     Ok(())
+}
+
+/// The folder of files that a reader begins with.
+fn seeds(target: &str) -> &'static str {
+    match target {
+        "npy" | "npz" => "goldens/arrays",
+        _ => "goldens/files",
+    }
 }
 
 /// Sees that everything needed is there; installs what cargo and rustup can.

@@ -1,11 +1,14 @@
-//! Arrays in files: safetensors and GGUF, mapped into memory and read tensor by tensor.
+//! Arrays in files: safetensors and GGUF, mapped into memory and read tensor by tensor; npy and npz.
 //!
 //! A file from anywhere may be given to the readers: whatever is wrong with it is an error that names
 //! the tensor or key, and nothing is allocated that the file's size does not justify. What is
 //! written appears whole or not at all.
 
+mod by_extension;
 pub mod gguf;
 mod mapped;
+mod npy;
+mod npz;
 mod replace;
 mod safetensors;
 #[cfg(test)]
@@ -14,8 +17,11 @@ mod tests;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use by_extension::{Contents, load, save};
 pub use gguf::{load_gguf, save_gguf};
 pub use mapped::MappedFile;
+pub use npy::{load_npy, read_npy, save_npy};
+pub use npz::{Npz, load_npz, savez, savez_compressed};
 pub use safetensors::{
     Safetensors, Sharding, load_safetensors, save_safetensors, save_safetensors_with, save_sharded,
 };

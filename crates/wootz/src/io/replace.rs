@@ -79,16 +79,13 @@ impl NewFile {
 
     /// Appends an array's elements in row-major order; computes them if need be.
     pub(super) fn write_array(&mut self, array: &Array) -> Result<()> {
-        let dense = array.contiguous()?;
-        dense.eval()?;
-        let (meta, buffer) = (dense.meta(), dense.buffer());
-        match buffer.and_then(|buffer| buffer.read()) {
-            Some(memory) => {
-                let start = meta.layout.offset * meta.dtype.size();
-                self.write(&memory.bytes()[start..start + meta.bytes()])
-            }
-            None => self.write(&dense.to_bytes()?),
-        }
+        bytes_of(array, |bytes| self.write(bytes))
+    }
+
+    /// The file itself, for a format that goes back in it. [`align`](Self::align) does not know of what is
+    /// written so.
+    pub(super) fn seekable(&mut self) -> &mut BufWriter<File> {
+        &mut self.to
     }
 
     /// Puts the file in its place.
@@ -100,5 +97,19 @@ impl NewFile {
         file.sync_all().map_err(failed)?;
         drop(file);
         std::fs::rename(&temporary.0, &path).map_err(failed)
+    }
+}
+
+/// Shows an array's elements in row-major order; computes them if need be.
+pub(super) fn bytes_of(array: &Array, show: impl FnOnce(&[u8]) -> Result<()>) -> Result<()> {
+    let dense = array.contiguous()?;
+    dense.eval()?;
+    let (meta, buffer) = (dense.meta(), dense.buffer());
+    match buffer.and_then(|buffer| buffer.read()) {
+        Some(memory) => {
+            let start = meta.layout.offset * meta.dtype.size();
+            show(&memory.bytes()[start..start + meta.bytes()])
+        }
+        None => show(&dense.to_bytes()?),
     }
 }

@@ -3,6 +3,7 @@
 
 mod gguf;
 mod mapped;
+mod npy;
 mod safetensors;
 
 use std::path::{Path, PathBuf};
@@ -89,6 +90,12 @@ fn read_all(kind: &str, bytes: &[u8]) -> bool {
             });
             true
         }),
+        "npy" => MappedFile::from_bytes("bytes", bytes)
+            .and_then(|file| read_npy(&file, &cpu)?.to_bytes())
+            .is_ok_and(|elements| elements.len() <= bytes.len()),
+        "npz" => Npz::from_bytes(bytes).is_ok_and(|file| {
+            file.names().map(|name| file.array_on(name, &cpu)).all(|array| array.is_ok())
+        }),
         _ => Safetensors::from_bytes(bytes).is_ok_and(|file| {
             file.names().for_each(|name| drop(file.tensor_on(name, &cpu)));
             true
@@ -99,10 +106,12 @@ fn read_all(kind: &str, bytes: &[u8]) -> bool {
 #[test]
 fn damaged_files_are_errors_or_read() {
     let (mut read, mut refused) = (0, 0);
-    for entry in std::fs::read_dir(goldens()).unwrap() {
+    let folders = [goldens(), goldens().join("../arrays"), goldens().join("../arrays/hostile")];
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    for entry in entries {
         let path = entry.unwrap().path();
         let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
-        if !matches!(kind, "gguf" | "safetensors") {
+        if !matches!(kind, "gguf" | "safetensors" | "npy" | "npz") {
             continue;
         }
         let bytes = std::fs::read(&path).unwrap();
