@@ -81,3 +81,19 @@ pub use wootz_macros::Tree;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The guide's chapters, whose snippets are tests. They are not part of the package, and only tests see
+/// them.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/arrays.md")]
+    struct Arrays;
+    #[doc = include_str!("../../../docs/guide/devices.md")]
+    struct Devices;
+    #[doc = include_str!("../../../docs/guide/files.md")]
+    struct Files;
+    #[doc = include_str!("../../../docs/guide/indexing.md")]
+    struct Indexing;
+    #[doc = include_str!("../../../docs/guide/random.md")]
+    struct Random;
+}
