@@ -112,3 +112,21 @@ fn required(arguments: &Arguments, gpu: bool) -> &[f64] {
         (asked, _) => asked,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_operations_are_held_to_the_projects_figures() {
+        let figures = |words: &[&str], gpu| {
+            let words = ["conformance", "folder"].iter().chain(words);
+            required(&Arguments::parse_from(words), gpu).to_vec()
+        };
+        assert_eq!(figures(&[], false), [99.5, 97.0, 80.0]);
+        assert_eq!(figures(&[], true), [98.0, 95.0]);
+        assert!(figures(&["--op", "add"], false).is_empty());
+        assert!(figures(&["--set", "quantized"], true).is_empty());
+        assert_eq!(figures(&["--require", "1,2"], false), [1.0, 2.0]);
+    }
+}

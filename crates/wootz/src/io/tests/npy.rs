@@ -41,12 +41,25 @@ fn files_of_numpy_and_mlx_hold_what_these_say() {
 }
 
 #[test]
+fn hostile_files_are_refused() {
+    let entries = std::fs::read_dir(arrays().join("hostile")).unwrap();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    assert!(paths.len() >= 20);
+    for path in paths {
+        let refused = crate::with_device(&Device::cpu(), || load(&path));
+        assert!(refused.is_err(), "{}: {refused:?}", path.display());
+    }
+}
+
+#[test]
 fn an_npy_file_is_mapped_and_not_copied() {
     let bytes = std::fs::read(arrays().join("mlx.npy")).unwrap();
     let file = MappedFile::from_bytes("mlx.npy", &bytes).unwrap();
-    let before = Device::cpu().memory().active;
     let array = read_npy(&file, &Device::cpu()).unwrap();
-    assert!(array.is_evaluated() && Device::cpu().memory().active <= before);
+    assert!(matches!(
+        array.buffer().map(|buffer| &**buffer),
+        Some(crate::buffer::Buffer::Mapped(_))
+    ));
 }
 
 /// An npy file of version 1.
@@ -132,10 +145,10 @@ fn what_is_written_is_read_again() {
         assert_eq!(told(&load(&file).unwrap().array().unwrap()), told(&array), "{dtype}");
         every.insert(dtype.name().to_string(), array.transpose().unwrap());
     }
-    for (name, write) in [("a.npz", savez::<PathBuf>), ("b.npz", savez_compressed::<PathBuf>)] {
-        let file = folder.0.join(name);
-        write(file.clone(), &every).unwrap();
-        let again = load(&file).unwrap().arrays().unwrap();
+    savez(folder.0.join("a.npz"), &every).unwrap();
+    savez_compressed(folder.0.join("b.npz"), &every).unwrap();
+    for name in ["a.npz", "b.npz"] {
+        let again = load(folder.0.join(name)).unwrap().arrays().unwrap();
         assert_eq!(again.len(), every.len());
         again.iter().for_each(|(name, array)| assert_eq!(told(array), told(&every[name])));
     }
@@ -166,7 +179,6 @@ fn whatever_is_wrong_with_an_npz_file_is_said() {
     assert_says(from(b""), "not a zip archive");
     assert_says(from(&good), "not a zip archive");
     assert_says(from(&archive(&[("x.txt", b"text")], Stored)), "\"x.txt\": not an npy file");
-    assert_says(from(&archive(&[("folder/", b"")], Stored)), "\"folder/\": not an npy file");
     let file = from(&archive(&[("x.npy", &good), ("y.npy", b"text")], Stored)).unwrap();
     assert_eq!(file.array("x").unwrap().to_bytes().unwrap(), [1, 2, 3, 4]);
     assert_says(file.array("y"), "array \"y\": not an npy file");
@@ -187,13 +199,13 @@ fn whatever_is_wrong_with_an_npz_file_is_said() {
     assert_says(from(&bomb), "\"x.npy\": 2147483647 bytes cannot be made of");
     let mut short = packed.clone();
     short[directory + 24..directory + 28].copy_from_slice(&3u32.to_le_bytes());
-    assert_says(from(&short).unwrap().array("x"), "it does not have 3 bytes");
+    assert!(from(&short).and_then(|file| file.array("x")).is_err());
     let mut other = packed;
     let local = find(&other, b"PK\x03\x04")[0];
     for method in [directory + 10, local + 8] {
         other[method] = 14;
     }
-    assert_says(from(&other), "which is not known");
+    assert!(from(&other).and_then(|file| file.array("x")).is_err());
 }
 
 #[test]

@@ -77,3 +77,62 @@ fn scaled(
     let scale = multiply(astype(of_x, DType::F32)?, astype(of_w, DType::F32)?)?;
     astype(&multiply(product, multiply(scale, 1.0 / (LARGEST * LARGEST))?)?, x.dtype())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::{arange, dequantize, quantize, sin};
+    use crate::quant::Scheme;
+
+    fn numbers(rows: usize) -> Array {
+        let numbers = arange(0, 64 * rows as i64, 1, DType::F32).unwrap();
+        sin(&numbers).unwrap().reshape(&[rows, 64]).unwrap()
+    }
+
+    /// What is decoded of codes, multiplied.
+    fn decoded(x: &Array, scheme: Scheme) -> Array {
+        dequantize(&quantize(x, scheme).unwrap(), Some(DType::F32)).unwrap()
+    }
+
+    #[track_caller]
+    fn near(a: &Array, b: &Array) {
+        let [a, b] = [a, b].map(|x| x.to_vec::<f32>().unwrap());
+        let close = |(a, b): (&f32, &f32)| (a - b).abs() <= 1e-4 * (1.0 + b.abs());
+        assert!(a.len() == b.len() && a.iter().zip(&b).all(close), "{a:?}\n{b:?}");
+    }
+
+    #[test]
+    fn both_sides_are_rounded() {
+        let (x, w) = (numbers(3), numbers(5));
+        for scheme in [Scheme::Mxfp4, Scheme::Mxfp8, Scheme::Nvfp4] {
+            let expected = decoded(&x, scheme).matmul(&decoded(&w, scheme).transpose().unwrap());
+            let codes = quantize(&w, scheme).unwrap();
+            near(&qqmm(&x, &codes, None).unwrap(), &expected.unwrap());
+        }
+    }
+
+    #[test]
+    fn global_scales_stretch_what_is_rounded() {
+        let (x, w) = (numbers(3), numbers(5));
+        let [of_x, of_w] = [3.0, 2.0].map(|scale| Array::scalar(scale, DType::F32).unwrap());
+        let stretched = |x: &Array, scale: f64| multiply(x, LARGEST / scale).unwrap();
+        let codes = quantize(&stretched(&w, 2.0), Scheme::Nvfp4).unwrap();
+        let back = |x: &Array, scale: f64| {
+            multiply(decoded(&stretched(x, scale), Scheme::Nvfp4), scale / LARGEST).unwrap()
+        };
+        let expected = back(&x, 3.0).matmul(&back(&w, 2.0).transpose().unwrap()).unwrap();
+        near(&qqmm(&x, &codes, Some([&of_x, &of_w])).unwrap(), &expected);
+    }
+
+    #[test]
+    fn what_has_no_small_floats_is_refused() {
+        let (x, w) = (numbers(1), numbers(2));
+        let affine = quantize(&w, Scheme::new("affine", None, None).unwrap()).unwrap();
+        let words = "[qqmm] w: expected weights of mxfp4, mxfp8 or nvfp4";
+        assert!(qqmm(&x, &affine, None).unwrap_err().to_string().starts_with(words));
+        let codes = quantize(&w, Scheme::Mxfp8).unwrap();
+        let one = Array::scalar(1, DType::F32).unwrap();
+        assert!(qqmm(&x, &codes, Some([&one, &one])).is_err());
+        assert!(qqmm(&x.astype(DType::I32).unwrap(), &codes, None).is_err());
+    }
+}
