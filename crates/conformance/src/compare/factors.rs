@@ -168,7 +168,7 @@ fn matrices(tensor: &Tensor) -> Result<Vec<Matrix>, String> {
     let [.., rows, columns] = tensor.shape[..] else { return Err("not a matrix".into()) };
     let values = numbers(tensor);
     let one = |values: &[Number]| Matrix { rows, columns, values: values.to_vec() };
-    Ok(values.chunks(rows * columns.max(1)).map(one).collect())
+    Ok(values.chunks((rows * columns).max(1)).map(one).collect())
 }
 
 /// The vectors in the last axis.
