@@ -6,6 +6,8 @@ mod composed;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
+mod keys;
+mod radix;
 #[cfg(test)]
 mod tests;
 
@@ -174,8 +176,12 @@ pub fn topk(x: &Array, k: usize, axis: impl Into<Axes>) -> Result<Array> {
             // The order is not promised, and all of them are there already.
             return Ok(rows.clone());
         }
-        let sorted = Array::apply(Sort { indices: false }, &[rows])?;
-        slice_axis(&sorted, last, length - k, length, 1)
+        let op = TopK { k };
+        // On a GPU all are sorted.
+        match rows.device().is_gpu() || k == 0 {
+            true => op.sliced(rows),
+            false => Array::apply(op, &[rows]),
+        }
     })
 }
 
@@ -272,7 +278,10 @@ impl Op for Sort {
     }
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        if gpu { 2 * size_of::<u32>() * inputs[0].size() } else { 0 }
+        match gpu {
+            true => 2 * size_of::<u32>() * inputs[0].size(),
+            false => cpu::scratch(inputs[0], self.indices),
+        }
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
@@ -301,6 +310,58 @@ impl Op for Sort {
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
         batch.again(&batch.dense()?)
+    }
+}
+
+/// The `k` largest elements along the last axis of a row-major array, in rising order.
+#[derive(Clone, Debug)]
+struct TopK {
+    k: usize,
+}
+
+impl TopK {
+    /// The end of the sorted rows.
+    fn sliced(&self, rows: &Array) -> Result<Array> {
+        let sorted = Array::apply(Sort { indices: false }, &[rows])?;
+        let last = rows.rank() - 1;
+        let length = rows.shape()[last];
+        slice_axis(&sorted, last, length - self.k, length, 1)
+    }
+}
+
+impl Op for TopK {
+    fn name(&self) -> &'static str {
+        "topk"
+    }
+
+    fn arguments(&self) -> &'static [&'static str] {
+        &["x", "output"]
+    }
+
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
+        expect_inputs(self, inputs, 1)?;
+        expect_contiguous(self, inputs, 0)?;
+        let mut shape = inputs[0].shape().to_vec();
+        match shape.last_mut() {
+            Some(length) if *length >= self.k && self.k > 0 => *length = self.k,
+            _ => {
+                let expected = format!("{} elements or more along the last axis", self.k.max(1));
+                return Err(Error::shape(self.name(), "x", expected, inputs[0].shape()));
+            }
+        }
+        Ok(Metas::from_elem(Meta::new(self.name(), &shape, inputs[0].dtype)?, 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        cpu::topk(call)
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        batch.again(&batch.dense()?)
+    }
+
+    fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
+        Some(inputs.iter().map(|rows| self.sliced(rows)).collect())
     }
 }
 

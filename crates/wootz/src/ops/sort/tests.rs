@@ -139,3 +139,58 @@ fn gradients_of_sorting_go_back_to_their_elements() -> Result<()> {
     assert_eq!(dx[0].to_vec::<f32>()?, [0.0, 1.0, 0.0, 1.0, 0.0, 0.0]);
     Ok(())
 }
+
+#[test]
+fn rows_for_the_whole_team_sort_stably() -> Result<()> {
+    // Longer than one thread's share, not a multiple of anything, with equal elements and zeros of
+    // both signs far apart.
+    let length = 300_007usize;
+    let value = |i: usize| match i % 1009 {
+        0 => f32::NAN,
+        1 => -0.0,
+        2 => 0.0,
+        3 => f32::NEG_INFINITY,
+        _ => ((i * 7919) % 65_521) as f32 / 16.0 - 2047.0,
+    };
+    let values: Vec<f32> = (0..length).map(value).collect();
+    for dtype in [DType::F32, DType::F64, DType::F16, DType::I8, DType::I32, DType::U64] {
+        let x = Array::from_slice_on(&values, &[length], &crate::Device::cpu())?;
+        let integer = !dtype.is_float();
+        let x = if integer { where_finite(&x)? } else { x };
+        let x = astype(&x, dtype)?;
+        let numbers = astype(&x, DType::F64)?.to_vec::<f64>()?;
+        let mut expected: Vec<u32> = (0..length as u32).collect();
+        expected.sort_by(|&a, &b| {
+            let (a, b) = (numbers[a as usize], numbers[b as usize]);
+            a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        });
+        for threads in [1, 2, 3] {
+            crate::set_threads(threads);
+            assert!(argsort(&x, -1)?.to_vec::<u32>()? == expected, "{dtype}, {threads} threads");
+            let sorted = astype(&sort(&x, -1)?, DType::F64)?.to_vec::<f64>()?;
+            let same = |(at, got): (&u32, &f64)| numbers[*at as usize].to_bits() == got.to_bits();
+            assert!(expected.iter().zip(&sorted).all(same), "{dtype}, {threads} threads");
+            let largest = astype(&topk(&x, 1000, -1)?, DType::F64)?.to_vec::<f64>()?;
+            let equal = |(a, b): (&f64, &f64)| a == b || (a.is_nan() && b.is_nan());
+            assert!(sorted[length - 1000..].iter().zip(&largest).all(equal), "{dtype}");
+        }
+        crate::set_threads(2);
+    }
+    Ok(())
+}
+
+/// With small numbers in place of those that integers do not have.
+fn where_finite(x: &Array) -> Result<Array> {
+    let finite = crate::ops::isfinite(x)?;
+    crate::ops::abs(crate::ops::remainder(crate::ops::where_(&finite, x, 3.0f32)?, 100.0f32)?)
+}
+
+#[test]
+fn the_largest_of_equal_elements_are_found() -> Result<()> {
+    let same = crate::ops::full(&[200_000], 2.5f32, DType::F32)?;
+    assert_eq!(topk(&same, 3, -1)?.to_vec::<f32>()?, [2.5; 3]);
+    let rows = Array::new([[3.0f32, 1.0, 2.0], [9.0, 8.0, 7.0]])?;
+    assert_eq!(topk(&rows, 2, -1)?.to_vec::<f32>()?, [2.0, 3.0, 8.0, 9.0]);
+    assert_eq!(topk(&rows, 1, 0)?.to_vec::<f32>()?, [9.0, 8.0, 7.0]);
+    Ok(())
+}
