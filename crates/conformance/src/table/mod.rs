@@ -1,6 +1,7 @@
 //! The table of operations: MLX's name, and the call of wootz that it means. One file a family;
 //! an operation is one row.
 
+mod convolution;
 mod creation;
 mod elementwise;
 mod indexing;
@@ -21,6 +22,7 @@ use crate::call::{Call, Outcome};
 pub type Row = fn(&Call<'_>) -> Outcome;
 
 const FAMILIES: &[fn(&str) -> Option<Row>] = &[
+    convolution::row,
     creation::row,
     elementwise::row,
     indexing::row,

@@ -329,7 +329,7 @@ fn given<T: Tree>(c: &Call<'_>, mut layer: T) -> Result<T, Refusal> {
 }
 
 /// The output of a layer with one input.
-fn forward(c: &Call<'_>, layer: impl nn::Module) -> Outcome {
+pub(super) fn forward(c: &Call<'_>, layer: impl nn::Module) -> Outcome {
     one(given(c, layer)?.forward(&c.array("x")?))
 }
 

@@ -38,23 +38,30 @@ mod linear;
 pub mod losses;
 mod module;
 mod normalization;
+mod pooling;
 mod positional;
 mod recurrent;
 mod rotary;
+mod upsample;
 
 pub use activations::*;
 pub use attention::{AttentionDims, MultiHeadAttention, TransformerEncoderLayer};
 pub use containers::{Function, Identity, Sequential};
-pub use convolution::{Conv1d, Conv1dOptions, conv1d};
+pub use convolution::{
+    Conv1d, Conv1dOptions, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+    ConvTransposeOptions,
+};
 pub use delta_net::{ChannelConv, DeltaDims, DeltaState, GatedDeltaNet};
 pub use dropout::Dropout;
 pub use experts::{ExpertGate, GatedMlp, MoeDims, SparseMoe, SwitchGLU, SwitchLinear};
 pub use linear::{Bilinear, Embedding, Linear};
 pub use module::{CloneModule, Module};
 pub use normalization::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm};
+pub use pooling::{AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use positional::{ALiBi, RoPE, SinusoidalPositionalEncoding};
 pub use recurrent::{GRU, LSTM, RNN};
 pub use rotary::RotaryEmbedding;
+pub use upsample::{ScaleFactor, Upsample, UpsampleMode};
 
 pub use crate::tree::value_and_grad_of as value_and_grad;
 

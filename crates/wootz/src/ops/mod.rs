@@ -3,6 +3,7 @@
 
 mod attention;
 mod composed;
+mod conv;
 mod cross_entropy;
 pub(crate) mod elementwise;
 mod experts;
@@ -22,6 +23,7 @@ mod state_space;
 
 pub use attention::*;
 pub use composed::*;
+pub use conv::*;
 pub use cross_entropy::*;
 pub use elementwise::*;
 pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
@@ -46,6 +48,7 @@ use crate::op::Entry;
 pub fn registered() -> Vec<Entry> {
     let families = [
         attention::entries(),
+        conv::entries(),
         cross_entropy::entries(),
         elementwise::entries(),
         experts::entries(),

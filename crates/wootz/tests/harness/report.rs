@@ -16,7 +16,8 @@ const KERNELS: &[&str] = &[
     "abs", "add", "add_rms_norm", "addmm", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
     "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype",
     "attention_backward", "attention_backward_d", "attention_backward_mask", "bitwise_and",
-    "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "copy", "cos",
+    "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "concatenate", "conv1d", "conv2d", "conv3d", "conv_backward_weight",
+    "conv_general", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolve", "copy", "cos",
     "cosh", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "degrees", "divide", "equal", "erf",
     "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "greater", "greater_equal", "group_norm",
     "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kl_divergence", "kl_divergence_backward", "l2_norm", "l2_norm_backward", "layer_norm", "left_shift", "less", "less_equal",
@@ -33,6 +34,7 @@ const KERNELS: &[&str] = &[
 /// Cases of kernels that take another operation first, and why.
 const PREPARED: &[(&str, &[&str], &str)] = &[
     ("argsort", &["middle axis"], "another axis than the last is made row-major first"),
+    ("conv_general", &["less than nothing around"], "what is cut off is gone before"),
     ("gather", &["windows"], "starts of windows of several elements become one index for each"),
     ("pad", &["edge", "reflect", "symmetric"], "of the array's own elements axis after axis"),
     ("put_along_axis", &["first, broadcast", "flat"], "what is broadcast is copied first"),

@@ -88,6 +88,7 @@ const PARTS: &[(&[&str], &str)] = &[
     ),
     (&["gather_qmm"], "reads the matrices that are asked for"),
     (&["causal_conv1d"], "a state is made of the last steps"),
+    (&["conv", "conv_backward_weight"], "windows pass over elements between their steps"),
     (
         &["gated_delta_backward", "group_norm_backward"],
         "each kernel has parts of the scratch memory",
@@ -130,6 +131,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         &["dequantize", "gather_qmm", "quantize", "quantized_matmul"],
         32.0,
         "a lane has a run of codes or weights of its own, beside that of the next",
+    ),
+    (
+        &["conv", "conv_backward_weight"],
+        32.0,
+        "lanes read windows, or rows of weights, of their own",
     ),
     (&["causal_conv1d"], 32.0, "the taps of a channel lie side by side, and so do channels"),
     (

@@ -3,7 +3,10 @@
 use wootz::fast::Mask;
 use wootz::nn::losses::{Reduction, cross_entropy};
 use wootz::nn::*;
-use wootz::{Array, DType, Device, Result, Router, Tree, grad_of, random, tree_map, with_device};
+use wootz::{
+    Array, ConvOptions, DType, Device, Padding, Result, Router, Tree, grad_of, random, tree_map,
+    with_device,
+};
 
 /// Checks the gradient of a layer's parameters and inputs along one random direction, in double
 /// precision on the CPU.
@@ -93,6 +96,41 @@ fn gradients_of_convolutions_are_right() {
         let options = Conv1dOptions { stride, padding, dilation, groups };
         module(&format!("{options:?}"), Conv1d::new(4, 8, 3, options, true), &[2, 9, 4]);
     }
+    let options = ConvOptions {
+        stride: (1, 2).into(),
+        padding: Padding::sides(&[1, 0], &[0, 2]),
+        groups: 2,
+        ..Default::default()
+    };
+    module("Conv2d", Conv2d::new(4, 6, (3, 2), options, true), &[2, 5, 6, 4]);
+    module("Conv3d", Conv3d::new(2, 3, 2, ConvOptions::default(), true), &[1, 3, 4, 3, 2]);
+    let options = ConvTransposeOptions {
+        stride: 2.into(),
+        padding: 1.into(),
+        output_padding: 1.into(),
+        ..Default::default()
+    };
+    module("ConvTranspose1d", ConvTranspose1d::new(3, 4, 3, options.clone(), true), &[2, 5, 3]);
+    module("ConvTranspose2d", ConvTranspose2d::new(3, 4, 2, options.clone(), true), &[1, 4, 3, 3]);
+    module("ConvTranspose3d", ConvTranspose3d::new(2, 3, 3, options, true), &[1, 2, 3, 2, 2]);
+}
+
+#[test]
+fn gradients_of_pools_and_upsampling_are_right() {
+    module("MaxPool1d", MaxPool1d::new(3, Some(2.into()), 1), &[2, 9, 3]);
+    module("MaxPool2d", MaxPool2d::new((2, 3), None, (1, 0)), &[2, 5, 6, 2]);
+    module("MaxPool3d", MaxPool3d::new(2, None, 0), &[1, 2, 4, 2, 2]);
+    module("AvgPool1d", AvgPool1d::new(3, Some(1.into()), 1), &[2, 6, 3]);
+    module("AvgPool2d", AvgPool2d::new(2, Some((1, 2).into()), 0), &[2, 5, 6, 2]);
+    module("AvgPool3d", AvgPool3d::new(2, None, 1), &[1, 2, 4, 2, 2]);
+    for mode in [UpsampleMode::Nearest, UpsampleMode::Linear, UpsampleMode::Cubic] {
+        for corners in [false, true] {
+            let what = format!("Upsample {mode:?} {corners}");
+            module(&what, Upsample::new([2.0, 1.5], mode, corners, false), &[2, 3, 4, 2]);
+        }
+    }
+    let smoothed = Upsample::new(0.5, UpsampleMode::Cubic, false, true);
+    module("Upsample, smoothed", smoothed, &[1, 6, 5, 2]);
 }
 
 #[test]
@@ -174,6 +212,16 @@ fn wrong_arguments_are_errors() -> Result<()> {
             .forward(&Array::ones(&[1, 5, 4], DType::F32)?)
             .is_err()
     );
+    assert!(Conv2d::new(4, 6, (1, 2, 3), ConvOptions::default(), true).is_err());
+    assert!(Conv2d::new(3, 4, 1, ConvOptions::default(), true)?.forward(&three).is_err());
+    assert!(MaxPool2d::new(0, None, 0).is_err() && AvgPool1d::new(2, Some(0.into()), 0).is_err());
+    let message =
+        MaxPool1d::new(9, Some(1.into()), 1)?.forward(&Array::ones(&[1, 5, 4], DType::F32)?);
+    assert!(message.is_err_and(|error| error.to_string().contains("at most 7")));
+    assert!(Upsample::new(-1.0, UpsampleMode::Nearest, false, false).is_err());
+    assert!(Upsample::new(2.0, UpsampleMode::Linear, true, true).is_err());
+    let each = Upsample::new([2.0, 2.0], UpsampleMode::Linear, false, false)?;
+    assert!(each.forward(&Array::ones(&[1, 5, 4], DType::F32)?).is_err());
     assert!(Embedding::new(3, 2)?.forward(&Array::new([3])?)?.eval().is_err());
     Ok(())
 }

@@ -42,7 +42,7 @@ pub(super) fn run(call: &mut GpuCall<'_>, add: Option<Addmm>) -> Result<()> {
 }
 
 /// Nothing to sum: the inputs have no memory to bind.
-pub(super) fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
+pub(crate) fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
     let words = call.output_meta(0).bytes().div_ceil(4);
     call.launch(&Kernel {
         variant: "zeros".into(),
@@ -54,8 +54,8 @@ pub(super) fn zeros(call: &mut GpuCall<'_>) -> Result<()> {
 }
 
 /// One of the ways to multiply.
-pub(super) struct Form {
-    pub(super) variant: String,
+pub(crate) struct Form {
+    pub(crate) variant: String,
     body: &'static str,
     /// Extensions of the language, which the text begins with.
     extensions: &'static str,
@@ -63,15 +63,15 @@ pub(super) struct Form {
     native: bool,
     /// Declarations that go before the body.
     constants: String,
-    pub(super) params: Vec<u32>,
-    pub(super) groups: u32,
+    pub(crate) params: Vec<u32>,
+    pub(crate) groups: u32,
     /// Whether rows of the output have whole pairs of elements.
-    pub(super) even: bool,
+    pub(crate) even: bool,
 }
 
 /// How workgroups compute square tiles of products with `n` columns, and the side of a tile. Small
 /// products need more threads than reuse.
-pub(super) enum Tiles {
+pub(crate) enum Tiles {
     /// In workgroup memory; a thread computes a square of elements.
     Plain { large: bool },
     /// Of cooperative matrices, maybe of factors as they are.
@@ -79,11 +79,11 @@ pub(super) enum Tiles {
 }
 
 impl Tiles {
-    pub(super) fn side(&self) -> usize {
+    pub(crate) fn side(&self) -> usize {
         if let Tiles::Plain { large: false } = self { 32 } else { 64 }
     }
 
-    pub(super) fn form(&self, n: usize, params: Vec<u32>, groups: u32) -> Form {
+    pub(crate) fn form(&self, n: usize, params: Vec<u32>, groups: u32) -> Form {
         let even = n.is_multiple_of(2);
         match *self {
             Tiles::Plain { large } => {
@@ -110,7 +110,7 @@ impl Tiles {
 }
 
 /// Whether a device multiplies with cooperative matrices, and then how.
-pub(super) fn cooperative(call: &GpuCall<'_>) -> Option<Tiles> {
+pub(crate) fn cooperative(call: &GpuCall<'_>) -> Option<Tiles> {
     let native = call.output_meta(0).dtype == DType::F16 && call.gpu().has_f16();
     call.gpu().has_cooperative_matrix().then_some(Tiles::Cooperative { native })
 }
@@ -283,14 +283,31 @@ fn source(dtype: DType, rank: usize, added: bool, form: &Form) -> String {
 }
 
 impl Form {
+    /// What an element of a factor is in the text.
+    pub(crate) fn factor(&self) -> &'static str {
+        if self.native { "f16" } else { "f32" }
+    }
+
     /// The kernel's text with accessors for the dtype, more parameters, and the functions that it
     /// needs.
-    pub(super) fn text(&self, dtype: DType, fields: &str, functions: &str) -> String {
+    pub(crate) fn text(&self, dtype: DType, fields: &str, functions: &str) -> String {
+        self.text_of(["a", "b"], dtype, fields, functions)
+    }
+
+    /// The same with other names for the arguments' elements, where the functions say what `a` and
+    /// `b` are.
+    pub(crate) fn text_of(
+        &self,
+        names: [&str; 2],
+        dtype: DType,
+        fields: &str,
+        functions: &str,
+    ) -> String {
         let mut text = self.extensions.to_string();
         if packed::per_word(dtype) > 1 {
             text.push_str(packed::PACKING);
         }
-        for (binding, name) in ["a", "b"].into_iter().enumerate() {
+        for (binding, name) in names.into_iter().enumerate() {
             text.push_str(&match self.native {
                 true => format!(
                     "@group(0) @binding({binding}) var<storage, read> {name}_data: array<f16>;\n\
@@ -311,6 +328,7 @@ impl Form {
 #[cfg(test)]
 pub(super) fn cooperative_texts() -> Vec<String> {
     let mut texts = super::gather::cooperative_texts();
+    texts.extend(crate::ops::conv::cooperative_texts());
     for (dtype, native) in
         [(DType::F32, false), (DType::F16, true), (DType::F16, false), (DType::BF16, false)]
     {

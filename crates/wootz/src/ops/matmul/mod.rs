@@ -11,6 +11,8 @@ mod plan;
 mod tests;
 
 pub use self::gather::{GatherMm, GatherMmBackward, gather_mm};
+#[cfg(feature = "gpu")]
+pub(crate) use self::gpu::{Form, Tiles, cooperative, zeros};
 use self::plan::Plan;
 use crate::array::{Array, DType, Meta, broadcast_shapes, normalize_axis};
 use crate::cpu::CpuCall;

@@ -1,6 +1,7 @@
 //! What operations should give: plain loops over doubles that share no code with the kernels.
 
 mod attention;
+mod convolution;
 mod elementwise;
 mod experts;
 mod indexing;
@@ -96,6 +97,7 @@ impl Known {
 pub(crate) fn cases() -> Vec<Known> {
     let families = [
         attention::cases(),
+        convolution::cases(),
         experts::cases(),
         movement::cases(),
         reduce::cases(),
