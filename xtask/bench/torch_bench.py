@@ -109,6 +109,34 @@ def attention_decode(shape, dtype):
     return lambda: F.scaled_dot_product_attention(q, k, v)
 
 
+def conv2d(shape, dtype):
+    """An image in either order of memory; of the two the one that is quicker."""
+    height, width, channels, outputs, side = shape
+    ways = []
+    for order in (torch.contiguous_format, torch.channels_last):
+        x = torch.randn(1, channels, height, width, dtype=dtype).to(memory_format=order)
+        w = torch.randn(outputs, channels, side, side, dtype=dtype).to(memory_format=order)
+        ways.append(lambda x=x, w=w: F.conv2d(x, w, padding=side // 2))
+    return min(ways, key=lambda way: best(way, 5))
+
+
+def sort(shape, dtype):
+    x = torch.rand(shape, dtype=dtype) * 2 - 1
+    out = torch.empty(shape, dtype=dtype), torch.empty(shape, dtype=torch.int64)
+    return lambda: torch.sort(x, out=out)
+
+
+def argsort(shape, dtype):
+    x = torch.rand(shape, dtype=dtype) * 2 - 1
+    return lambda: torch.argsort(x)
+
+
+def topk(shape, dtype):
+    size, k = shape
+    x = torch.rand(size, dtype=dtype) * 2 - 1
+    return lambda: torch.topk(x, k)
+
+
 def mlp_step(shape, dtype):
     return eager_step(lambda: mlp(shape, dtype))
 
@@ -211,7 +239,8 @@ def quickest_step(steps):
 
 OPS = {f.__name__: f for f in (softmax, softmax_backward, rms_norm, rms_norm_backward, layer_norm,
                                layer_norm_backward, chain8, chain_exp_tanh, matmul, attention,
-                               attention_train, attention_decode, cross_entropy_train, mlp_step,
+                               attention_train, attention_decode, cross_entropy_train, conv2d, sort,
+                               argsort, topk, mlp_step,
                                mlp_step_compiled, gpt_step)}
 
 

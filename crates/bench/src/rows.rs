@@ -119,6 +119,15 @@ pub fn all() -> Vec<Row> {
         peers: &[],
         goals,
     };
+    // Elements that are put in order, and how many of the largest are asked for.
+    let ordered = |name, sizes: &'static [usize]| Row {
+        name,
+        sizes,
+        dtype: "f32",
+        work: Work::Bytes(2.0 * sizes[0] as f64 * 4.0),
+        peers: &[Torch],
+        goals: &[OfPeer(Torch, 1.0)],
+    };
     // Layers, their width, and the batch. Each layer has three products, but the first has two: nobody
     // asks for the gradient of its input.
     const MLP: &[usize] = &[4, 1024, 256];
@@ -190,6 +199,18 @@ pub fn all() -> Vec<Row> {
             peers: &[],
             goals: &[OfLimit(0.8)],
         },
+        // An image's height, width and channels, the channels of the result, and the window's side.
+        Row {
+            name: "conv2d",
+            sizes: &[224, 224, 64, 64, 3],
+            dtype: "f32",
+            work: Work::Flops(2.0 * 224.0 * 224.0 * 64.0 * 64.0 * 9.0),
+            peers: &[Torch],
+            goals: &[OfPeer(Torch, 1.0)],
+        },
+        ordered("sort", &[1 << 24]),
+        ordered("argsort", &[1 << 24]),
+        ordered("topk", &[1 << 24, 100]),
         calls("lazy_node", &[Nanoseconds(300.0)]),
         calls("replay_node", &[Nanoseconds(100.0)]),
         calls("replay_kernel", &[]),

@@ -128,6 +128,24 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
                 })
             })
         }
+        "conv2d" => {
+            let [height, width, from, to, side] = <[usize; 5]>::try_from(row.sizes)?;
+            let x = data(1, &[1, height, width, from])?;
+            let weight = data(2, &[to, side, side, from])?;
+            lazy(move || ops::conv2d(&x, &weight, 1, side / 2, 1, 1))
+        }
+        "sort" => {
+            let x = square(1)?;
+            lazy(move || ops::sort(&x, -1))
+        }
+        "argsort" => {
+            let x = square(1)?;
+            lazy(move || ops::argsort(&x, -1))
+        }
+        "topk" => {
+            let (x, k) = (data(1, &row.sizes[..1])?, row.sizes[1]);
+            lazy(move || ops::topk(&x, k, -1))
+        }
         "rope" => {
             let x = ops::swapaxes(&square(1)?, 1, 2)?;
             let dims = row.sizes[3];
