@@ -40,6 +40,11 @@ pub(super) fn forward(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<()>
     if call.output_meta(0).size() == 0 {
         return Ok(());
     }
+    if geometry.depth() == 0 {
+        // Nothing to sum: zeros of every dtype are zero bytes.
+        call.output::<u8>(0)?.fill(0);
+        return Ok(());
+    }
     if geometry.channels == 1 && geometry.outputs == 1 && geometry.window.groups >= NARROW {
         return for_dtype!(call, depthwise(geometry));
     }
@@ -165,7 +170,7 @@ impl<W: Wide> Packed<W> {
         let width = outputs.next_multiple_of(NARROW).min(PANEL);
         let panels = outputs.div_ceil(width);
         let mut data = vec![W::ZERO; geometry.window.groups * panels * depth * width];
-        threads::chunks_mut(&mut data, (depth * width).max(1), |panel, to| {
+        threads::chunks_mut(&mut data, depth * width, |panel, to| {
             let (group, first) = (panel / panels, panel % panels * width);
             let mut row = vec![W::ZERO; depth];
             for column in 0..width.min(outputs - first) {
@@ -198,7 +203,7 @@ fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<(
     let stored = if wide { bytemuck::try_cast_slice(x).ok() } else { None };
     let rows = Rows { windows: &windows, packed: &packed, stored };
     let (depth, outputs, all) = (geometry.depth(), geometry.outputs, geometry.all_outputs());
-    let at_once = (GATHERED / depth.max(1)).clamp(4 * ROWS, 32 * ROWS) / ROWS * ROWS;
+    let at_once = (GATHERED / depth).clamp(4 * ROWS, 32 * ROWS) / ROWS * ROWS;
     let blocks = geometry.positions().div_ceil(at_once).div_ceil(TASKS);
     let pitch = packed.pitch();
     // Sums can live in the output.
@@ -271,7 +276,7 @@ impl<T: Element> Rows<'_, T> {
             && !window.flip
             && window.kernel_dilation[2] == 1
             && window.input_dilation[2] == 1;
-        if !whole || self.stored.is_none() || self.packed.depth == 0 {
+        if !whole || self.stored.is_none() {
             return 0;
         }
         let (batch, start) = self.windows.geometry.position(position);
@@ -321,10 +326,6 @@ impl<T: Element> Rows<'_, T> {
 /// The products of gathered windows with the weights of a group.
 fn multiply<W: Wide>(gathered: &[W], m: usize, packed: &Packed<W>, group: usize, sums: &mut [W]) {
     let (width, panels, depth) = (packed.width, packed.panels, packed.depth);
-    if depth == 0 {
-        sums.fill(W::ZERO);
-        return;
-    }
     for start in (0..depth).step_by(DEPTH) {
         for panel in 0..panels {
             let product = Block {
