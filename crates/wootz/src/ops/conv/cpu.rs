@@ -69,6 +69,8 @@ const NARROW: usize = 8;
 const DEPTH: usize = 192;
 /// Elements of gathered windows: with the weights they stay in the second cache.
 const GATHERED: usize = 1 << 16;
+/// Elements of a row of weights that are packed at once.
+const PIECE: usize = 16;
 /// Rows of the tallest tiles.
 const ROWS: usize = 6;
 /// Tasks to aim at.
@@ -172,12 +174,17 @@ impl<W: Wide> Packed<W> {
         let mut data = vec![W::ZERO; geometry.window.groups * panels * depth * width];
         threads::chunks_mut(&mut data, depth * width, |panel, to| {
             let (group, first) = (panel / panels, panel % panels * width);
-            let mut row = vec![W::ZERO; depth];
-            for column in 0..width.min(outputs - first) {
-                let output = group * outputs + first + column;
-                T::widen_slice(&weight[output * depth..][..depth], &mut row);
-                for (to, &weight) in to.chunks_exact_mut(width).zip(&row) {
-                    to[column] = weight;
+            // A few elements of every column at a time, so that what is written stays in a cache.
+            let mut piece = [W::ZERO; PIECE];
+            for start in (0..depth).step_by(PIECE) {
+                let count = PIECE.min(depth - start);
+                for column in 0..width.min(outputs - first) {
+                    let row = (group * outputs + first + column) * depth + start;
+                    T::widen_slice(&weight[row..row + count], &mut piece);
+                    let lines = to[start * width..].chunks_exact_mut(width);
+                    for (to, &weight) in lines.zip(&piece[..count]) {
+                        to[column] = weight;
+                    }
                 }
             }
         });
