@@ -72,10 +72,16 @@ impl Pool {
         let (rank, shape) = (self.kernel.len(), x.shape());
         let (batch, channels) = (shape[0], shape[rank + 1]);
         let lengths = &shape[1..=rank];
+        let mut counts = Vec::with_capacity(rank);
         for (axis, &length) in lengths.iter().enumerate() {
-            if self.kernel[axis] > length {
-                let expected = format!("at most {length} along spatial axis {axis}, padded");
-                return Err(Error::argument(self.name, "kernel_size", expected, self.kernel[axis]));
+            let (kernel, stride) = (self.kernel[axis], self.stride[axis]);
+            // As MLX counts them: a window that is too long by less than a step is none.
+            match (length + stride).checked_sub(kernel) {
+                Some(room) => counts.push(room / stride),
+                None => {
+                    let expected = format!("at most {length} along spatial axis {axis}, padded");
+                    return Err(Error::argument(self.name, "kernel_size", expected, kernel));
+                }
             }
         }
         let whole = |axis: usize| {
@@ -106,7 +112,7 @@ impl Pool {
         let mut shape = vec![batch];
         let mut strides = vec![steps[0]];
         for axis in 0..rank {
-            shape.push((lengths[axis] - self.kernel[axis]) / self.stride[axis] + 1);
+            shape.push(counts[axis]);
             strides.push(steps[axis + 1] * self.stride[axis]);
         }
         shape.extend(&self.kernel);

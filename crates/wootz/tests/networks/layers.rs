@@ -215,7 +215,8 @@ fn wrong_arguments_are_errors() -> Result<()> {
     assert!(Conv2d::new(4, 6, (1, 2, 3), ConvOptions::default(), true).is_err());
     assert!(Conv2d::new(3, 4, 1, ConvOptions::default(), true)?.forward(&three).is_err());
     assert!(MaxPool2d::new(0, None, 0).is_err() && AvgPool1d::new(2, Some(0.into()), 0).is_err());
-    let message = MaxPool1d::new(9, None, 1)?.forward(&Array::ones(&[1, 5, 4], DType::F32)?);
+    let message =
+        MaxPool1d::new(9, Some(1.into()), 1)?.forward(&Array::ones(&[1, 5, 4], DType::F32)?);
     assert!(message.is_err_and(|error| error.to_string().contains("at most 7")));
     assert!(Upsample::new(-1.0, UpsampleMode::Nearest, false, false).is_err());
     assert!(Upsample::new(2.0, UpsampleMode::Linear, true, true).is_err());

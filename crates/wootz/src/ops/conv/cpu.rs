@@ -40,6 +40,11 @@ pub(super) fn forward(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<()>
     if call.output_meta(0).size() == 0 {
         return Ok(());
     }
+    if geometry.depth() == 0 {
+        // Nothing to sum: zeros of every dtype are zero bytes.
+        call.output::<u8>(0)?.fill(0);
+        return Ok(());
+    }
     if geometry.channels == 1 && geometry.outputs == 1 && geometry.window.groups >= NARROW {
         return for_dtype!(call, depthwise(geometry));
     }
@@ -64,6 +69,8 @@ const NARROW: usize = 8;
 const DEPTH: usize = 192;
 /// Elements of gathered windows: with the weights they stay in the second cache.
 const GATHERED: usize = 1 << 16;
+/// Elements of a row of weights that are packed at once.
+const PIECE: usize = 16;
 /// Rows of the tallest tiles.
 const ROWS: usize = 6;
 /// Tasks to aim at.
@@ -165,14 +172,19 @@ impl<W: Wide> Packed<W> {
         let width = outputs.next_multiple_of(NARROW).min(PANEL);
         let panels = outputs.div_ceil(width);
         let mut data = vec![W::ZERO; geometry.window.groups * panels * depth * width];
-        threads::chunks_mut(&mut data, (depth * width).max(1), |panel, to| {
+        threads::chunks_mut(&mut data, depth * width, |panel, to| {
             let (group, first) = (panel / panels, panel % panels * width);
-            let mut row = vec![W::ZERO; depth];
-            for column in 0..width.min(outputs - first) {
-                let output = group * outputs + first + column;
-                T::widen_slice(&weight[output * depth..][..depth], &mut row);
-                for (to, &weight) in to.chunks_exact_mut(width).zip(&row) {
-                    to[column] = weight;
+            // A few elements of every column at a time, so that what is written stays in a cache.
+            let mut piece = [W::ZERO; PIECE];
+            for start in (0..depth).step_by(PIECE) {
+                let count = PIECE.min(depth - start);
+                for column in 0..width.min(outputs - first) {
+                    let row = (group * outputs + first + column) * depth + start;
+                    T::widen_slice(&weight[row..row + count], &mut piece);
+                    let lines = to[start * width..].chunks_exact_mut(width);
+                    for (to, &weight) in lines.zip(&piece[..count]) {
+                        to[column] = weight;
+                    }
                 }
             }
         });
@@ -198,19 +210,18 @@ fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<(
     let stored = if wide { bytemuck::try_cast_slice(x).ok() } else { None };
     let rows = Rows { windows: &windows, packed: &packed, stored };
     let (depth, outputs, all) = (geometry.depth(), geometry.outputs, geometry.all_outputs());
-    let at_once = (GATHERED / depth.max(1)).clamp(4 * ROWS, 32 * ROWS) / ROWS * ROWS;
+    let at_once = (GATHERED / depth).clamp(4 * ROWS, 32 * ROWS) / ROWS * ROWS;
     let blocks = geometry.positions().div_ceil(at_once).div_ceil(TASKS);
     let pitch = packed.pitch();
+    // Sums can live in the output.
+    let dense = wide && geometry.window.groups == 1 && pitch == all;
     threads::chunks_mut(call.output::<T>(0)?, blocks * at_once * all, |task, out| {
         let mut gathered = vec![T::Wide::ZERO; at_once * depth];
         let mut sums = vec![T::Wide::ZERO; at_once * pitch];
         for (block, out) in out.chunks_mut(at_once * all).enumerate() {
             let first = (task * blocks + block) * at_once;
             let count = out.len() / all;
-            if wide
-                && pitch == all
-                && let Ok(out) = bytemuck::try_cast_slice_mut(out)
-            {
+            if dense && let Ok(out) = bytemuck::try_cast_slice_mut(out) {
                 rows.multiply(first, count, 0, &mut gathered, out);
                 continue;
             }
@@ -272,7 +283,7 @@ impl<T: Element> Rows<'_, T> {
             && !window.flip
             && window.kernel_dilation[2] == 1
             && window.input_dilation[2] == 1;
-        if !whole || self.stored.is_none() || self.packed.depth == 0 {
+        if !whole || self.stored.is_none() {
             return 0;
         }
         let (batch, start) = self.windows.geometry.position(position);
@@ -322,10 +333,6 @@ impl<T: Element> Rows<'_, T> {
 /// The products of gathered windows with the weights of a group.
 fn multiply<W: Wide>(gathered: &[W], m: usize, packed: &Packed<W>, group: usize, sums: &mut [W]) {
     let (width, panels, depth) = (packed.width, packed.panels, packed.depth);
-    if depth == 0 {
-        sums.fill(W::ZERO);
-        return;
-    }
     for start in (0..depth).step_by(DEPTH) {
         for panel in 0..panels {
             let product = Block {

@@ -327,8 +327,7 @@ fn convolution(
     let mut output = Vec::with_capacity(rank);
     for axis in 0..rank {
         let (length, kernel) = (input.shape()[axis + 1], weight.shape()[axis + 1]);
-        let spread = length.saturating_sub(1) as i128 * input_dilation[axis] as i128;
-        let spread = spread + (length > 0) as i128;
+        let spread = (length as i128 - 1) * input_dilation[axis] as i128 + 1;
         let padded = spread + padding[axis].0.max(0) as i128 + padding[axis].1.max(0) as i128;
         let window = kernel.saturating_sub(1) as i128 * kernel_dilation[axis] as i128 + 1;
         if kernel == 0 || window > padded {
