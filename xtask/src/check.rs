@@ -131,15 +131,8 @@ fn conformance(folder: &Path, device: &str, least: &str) -> Result<()> {
     // As `build` made it; `cargo run` would compile the library for this package alone.
     let mut run = Command::new(target().join("debug/conformance"));
     Driver::prepare()?.apply(&mut run);
-    // Of the operations that are there; complex64 is not.
-    let goal = [
-        "--set",
-        "foundation,networks,quantized,transformer",
-        "--without",
-        "complex64",
-        "--require",
-        least,
-    ];
+    // Of the operations that are there.
+    let goal = ["--set", "foundation,networks,quantized,transformer", "--require", least];
     show(run.arg(std::path::absolute(folder)?).args(["--device", device]).args(goal))
 }
 

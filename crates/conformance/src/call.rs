@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use wootz::{Arg, Array, Axes, DType, Device, Scalar};
 
 use crate::case::Case;
-use crate::tensor::{Kind, Tensor, Tensors};
+use crate::tensor::{Tensor, Tensors};
 
 /// Why a call gave no result.
 #[derive(Debug)]
@@ -307,10 +307,8 @@ pub fn sayable(name: &str, value: i64) -> Result<usize, Refusal> {
 
 /// Puts recorded elements on a device.
 pub fn upload(tensor: &Tensor, device: &Device) -> Result<Array, Refusal> {
-    match tensor.kind {
-        Kind::Complex64 => Err(Refusal::Unknown("complex64".into())),
-        Kind::Real(dtype) => Ok(Array::from_bytes_on(&tensor.bytes, &tensor.shape, dtype, device)?),
-    }
+    let dtype = tensor.kind.dtype();
+    Ok(Array::from_bytes_on(&tensor.bytes, &tensor.shape, dtype, device)?)
 }
 
 fn to_array(arg: Arg) -> Result<Array, Refusal> {
@@ -343,6 +341,10 @@ fn argument(value: &Value, tensors: &Tensors, device: &Device) -> Result<Arg, Re
     let unknown = || Refusal::Unknown(format!("scalar {value}"));
     Ok(Arg::Scalar(match kind {
         "bool" => Scalar::Bool(scalar.as_bool().ok_or_else(unknown)?),
+        "complex" => {
+            let part = |index: usize| float(&scalar[index]).ok_or_else(unknown);
+            Scalar::Complex(wootz::Complex32::new(part(0)? as f32, part(1)? as f32))
+        }
         "int" => Scalar::Int(scalar.as_i64().ok_or_else(unknown)?),
         "float" => Scalar::Float(float(scalar).ok_or_else(unknown)?),
         _ => return Err(unknown()),

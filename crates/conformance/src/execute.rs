@@ -29,9 +29,6 @@ pub fn judge(case: &Case, expected: &Expected, tensors: &Tensors, device: &Devic
     if device.is_gpu() && case.mentions(Kind::Real(wootz::DType::F64), tensors) {
         return Verdict::NotCounted("float64 exists on the CPU only".into());
     }
-    if case.mentions(Kind::Complex64, tensors) {
-        return Verdict::Failed("complex64".into());
-    }
     let work = || wootz::with_device(device, || checked(case, expected, tensors, device));
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(verdict) => verdict,

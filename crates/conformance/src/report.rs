@@ -92,7 +92,7 @@ impl Report {
             first.entry(&outcome.op).or_default().push((outcome, why));
         }
         for (op, list) in first {
-            for (outcome, why) in list.iter().filter(|(o, _)| !o.complex).take(reasons) {
+            for (outcome, why) in list.iter().take(reasons) {
                 let _ = writeln!(text, "{} {op}: {}", outcome.id, shortened(why));
             }
         }

@@ -226,6 +226,12 @@ fn far_apart(case: &Case, one: &Tensor, other: &Tensor) -> bool {
         (Wide::Floats(one), Wide::Floats(other)) => {
             one.iter().zip(&other).any(|(x, y)| (x - y).abs() > slack(*x))
         }
+        (Wide::Complex(one), Wide::Complex(other)) => {
+            let far = |(x, y): (&[f64; 2], &[f64; 2])| {
+                (x[0] - y[0]).hypot(x[1] - y[1]) > slack(x[0].hypot(x[1]))
+            };
+            one.iter().zip(&other).any(far)
+        }
         _ => false,
     }
 }

@@ -1,5 +1,5 @@
-//! Tensors on the host, and the safetensors files that hold them. The header is read by hand
-//! because complex numbers occur.
+//! Tensors on the host, and the safetensors files that hold them. The header is read by hand: the
+//! runner shares no code with what it judges.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,10 @@ use half::{bf16, f16};
 use serde_json::{Map, Value, json};
 use wootz::DType;
 
-/// The element type of a recorded tensor: one of wootz's, or complex64.
+/// The element type of a recorded tensor; complex numbers apart, which are compared in their own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A type that wootz has.
+    /// A type of numbers with one part.
     Real(DType),
     /// Interleaved single-precision real and imaginary parts.
     Complex64,
@@ -36,20 +36,27 @@ const NAMES: [(&str, Kind); 14] = [
 ];
 
 impl Kind {
+    /// The kind of an array's elements.
+    pub fn of(dtype: DType) -> Kind {
+        if dtype.is_complex() { Kind::Complex64 } else { Kind::Real(dtype) }
+    }
+
+    /// The element type of arrays of this kind.
+    pub fn dtype(self) -> DType {
+        match self {
+            Kind::Real(dtype) => dtype,
+            Kind::Complex64 => DType::C64,
+        }
+    }
+
     /// Bytes per element.
     pub fn size(self) -> usize {
-        match self {
-            Kind::Real(dtype) => dtype.size(),
-            Kind::Complex64 => 8,
-        }
+        self.dtype().size()
     }
 
     /// MLX's name.
     pub fn name(self) -> &'static str {
-        match self {
-            Kind::Real(dtype) => dtype.name(),
-            Kind::Complex64 => "complex64",
-        }
+        self.dtype().name()
     }
 
     /// The kind with this name in MLX.
@@ -63,10 +70,7 @@ impl Kind {
 
     /// Whether values are compared with a tolerance.
     pub fn is_inexact(self) -> bool {
-        match self {
-            Kind::Real(dtype) => dtype.is_float(),
-            Kind::Complex64 => true,
-        }
+        self.dtype().is_inexact()
     }
 }
 
@@ -96,7 +100,7 @@ impl Tensor {
     /// The values of an evaluated or lazy array.
     pub fn read(array: &wootz::Array) -> wootz::Result<Tensor> {
         let bytes = array.to_bytes()?;
-        Ok(Tensor { kind: Kind::Real(array.dtype()), shape: array.shape().to_vec(), bytes })
+        Ok(Tensor { kind: Kind::of(array.dtype()), shape: array.shape().to_vec(), bytes })
     }
 
     /// The elements, widened.

@@ -39,6 +39,7 @@ mod encoder;
 mod error;
 mod eval;
 pub mod fast;
+pub mod fft;
 #[cfg(feature = "gpu")]
 #[allow(unsafe_code)]
 pub mod gpu;
@@ -67,6 +68,7 @@ pub use device::{Device, Memory, with_device};
 pub use encoder::{Encoder, Submission, Workspace};
 pub use error::{Error, Result};
 pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
+pub use num_complex::Complex32;
 pub use ops::*;
 pub use tree::{
     Parameter, Tree, checkpoint_of, grad_of, jvp_of, tree_flatten, tree_map, tree_unflatten,

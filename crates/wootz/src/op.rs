@@ -281,6 +281,8 @@ pub enum Tolerance {
 pub enum Gradient {
     /// Checked for all float inputs.
     Checked,
+    /// Checked for all float inputs, in single precision: all there is for complex numbers.
+    Single,
     /// Zero everywhere it exists: piecewise constant.
     Zero,
     /// There is none; asking is an error.
@@ -422,6 +424,11 @@ pub fn expect_float(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Checks that an input is of a float dtype or complex.
+pub fn expect_inexact(op: &dyn Op, inputs: &[&Meta], index: usize) -> Result<()> {
+    if inputs[index].dtype.is_complex() { Ok(()) } else { expect_float(op, inputs, index) }
 }
 
 /// Checks the shape of an input.

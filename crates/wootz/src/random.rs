@@ -155,6 +155,14 @@ pub fn normal(
     scale: impl Into<Arg>,
     key: Option<&Array>,
 ) -> Result<Array> {
+    if dtype.is_complex() {
+        // Both parts with half of the variance.
+        let parts = normal(&[shape, &[2]].concat(), DType::F32, 0.0, 0.5f64.sqrt(), key)?;
+        let samples = ops::reshape(&ops::view(&parts, dtype)?, shape)?;
+        let samples = add(multiply(samples, scale)?, loc)?;
+        check_shape("normal", shape, samples.shape())?;
+        return Ok(samples);
+    }
     expect_float("normal", dtype)?;
     let samples = astype(&erfinv(symmetric(shape, key)?)?, dtype)?;
     let device = samples.device().clone();

@@ -42,7 +42,7 @@ fn lanes(case: &Case, tensor: &Tensor) -> Result<Vec<Vec<Key>>, String> {
     let keys: Vec<Key> = match tensor.wide() {
         Wide::Ints(values) => values,
         Wide::Floats(values) => values.into_iter().map(float_key).collect(),
-        Wide::Complex(_) => return Err("sets of complex numbers are not compared".into()),
+        Wide::Complex(values) => values.into_iter().map(complex_key).collect(),
     };
     let Some(axis) = axis(case, tensor.shape.len()) else { return Ok(vec![keys]) };
     let length = *tensor.shape.get(axis).ok_or("axis out of range")?;
@@ -61,6 +61,14 @@ fn float_key(value: f64) -> Key {
     }
     let bits = (value + 0.0).to_bits() as i64;
     (if bits < 0 { i64::MIN.wrapping_sub(bits) } else { bits }) as Key
+}
+
+/// An integer in the order of real parts and then of imaginary ones.
+fn complex_key([re, im]: [f64; 2]) -> Key {
+    if re.is_nan() || im.is_nan() {
+        return Key::MAX;
+    }
+    (float_key(re) << 64) + float_key(im)
 }
 
 fn look_up(values: &[Key], indices: &[Key]) -> Result<Vec<Key>, String> {

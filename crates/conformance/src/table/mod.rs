@@ -3,6 +3,7 @@
 
 mod creation;
 mod elementwise;
+mod fft;
 mod indexing;
 mod linalg;
 mod movement;
@@ -24,6 +25,7 @@ pub type Row = fn(&Call<'_>) -> Outcome;
 const FAMILIES: &[fn(&str) -> Option<Row>] = &[
     creation::row,
     elementwise::row,
+    fft::row,
     indexing::row,
     linalg::row,
     movement::row,

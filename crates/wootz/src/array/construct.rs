@@ -106,7 +106,22 @@ macro_rules! nested_elements {
     )*};
 }
 
-nested_elements!(bool, u8, u16, u32, u64, i8, i16, i32, i64, half::f16, half::bf16, f32, f64);
+nested_elements!(
+    bool,
+    u8,
+    u16,
+    u32,
+    u64,
+    i8,
+    i16,
+    i32,
+    i64,
+    half::f16,
+    half::bf16,
+    f32,
+    f64,
+    num_complex::Complex32
+);
 
 impl<N: Nested> Nested for [N] {
     type Item = N::Item;

@@ -47,6 +47,14 @@ fn elements(array: &Array) -> crate::Result<Vec<String>> {
             array.to_vec::<bool>()?.iter().map(text).collect()
         }
         DType::U64 => array.to_vec::<u64>()?.iter().map(u64::to_string).collect(),
+        DType::C64 => {
+            let text = |value: &num_complex::Complex32| {
+                // MLX's plus stands before everything that is not less than zero, be it -0.
+                let plus = if value.im < 0.0 { "" } else { "+" };
+                format!("{}{plus}{}j", six_digits(value.re as f64), six_digits(value.im as f64))
+            };
+            array.to_vec::<num_complex::Complex32>()?.iter().map(text).collect()
+        }
         dtype if dtype.is_float() => {
             let values = match dtype {
                 DType::F64 => array.to_vec::<f64>()?,

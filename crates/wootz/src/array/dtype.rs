@@ -39,6 +39,8 @@ pub enum DType {
     F32,
     /// IEEE double precision, on the CPU only.
     F64,
+    /// Complex numbers of two single-precision parts.
+    C64,
 }
 
 /// The arithmetic an element type is computed in: narrow types are widened to one of these,
@@ -57,6 +59,8 @@ pub enum Class {
     F32,
     /// Double precision.
     F64,
+    /// Complex numbers of two single-precision parts.
+    C64,
 }
 
 impl Class {
@@ -64,14 +68,14 @@ impl Class {
     pub fn size(self) -> usize {
         match self {
             Class::U32 | Class::I32 | Class::F32 => 4,
-            Class::U64 | Class::I64 | Class::F64 => 8,
+            Class::U64 | Class::I64 | Class::F64 | Class::C64 => 8,
         }
     }
 }
 
 impl DType {
     /// Every dtype, in the order of the enum.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 14] = [
         DType::Bool,
         DType::U8,
         DType::U16,
@@ -85,6 +89,7 @@ impl DType {
         DType::BF16,
         DType::F32,
         DType::F64,
+        DType::C64,
     ];
 
     /// Bytes per element.
@@ -93,7 +98,7 @@ impl DType {
             DType::Bool | DType::U8 | DType::I8 => 1,
             DType::U16 | DType::I16 | DType::F16 | DType::BF16 => 2,
             DType::U32 | DType::I32 | DType::F32 => 4,
-            DType::U64 | DType::I64 | DType::F64 => 8,
+            DType::U64 | DType::I64 | DType::F64 | DType::C64 => 8,
         }
     }
 
@@ -113,6 +118,7 @@ impl DType {
             DType::BF16 => "bfloat16",
             DType::F32 => "float32",
             DType::F64 => "float64",
+            DType::C64 => "complex64",
         }
     }
 
@@ -121,9 +127,24 @@ impl DType {
         DType::ALL.into_iter().find(|dtype| dtype.name() == name)
     }
 
-    /// Whether this is a floating-point type.
+    /// Whether this is a floating-point type; `complex64` is not.
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64)
+    }
+
+    /// Whether numbers of this type have imaginary parts.
+    pub const fn is_complex(self) -> bool {
+        matches!(self, DType::C64)
+    }
+
+    /// Whether this is a floating-point or complex type: those that gradients flow through.
+    pub const fn is_inexact(self) -> bool {
+        self.is_float() || self.is_complex()
+    }
+
+    /// The type of the parts of a complex number; other types are their own.
+    pub const fn real(self) -> DType {
+        if self.is_complex() { DType::F32 } else { self }
     }
 
     /// Whether this is a signed integer type.
@@ -150,6 +171,7 @@ impl DType {
             DType::I64 => Class::I64,
             DType::F16 | DType::BF16 | DType::F32 => Class::F32,
             DType::F64 => Class::F64,
+            DType::C64 => Class::C64,
         }
     }
 
@@ -163,7 +185,7 @@ impl DType {
         match (a, b) {
             (Bool, other) => other,
             (F16, BF16) => F32,
-            (_, float) if float.is_float() => float,
+            (_, float) if float.is_inexact() => float,
             // The order of the enum puts unsigned types first, so mixed pairs are (unsigned, signed).
             (U64, _) if b.is_signed_integer() => F32,
             (u, i) if u.is_unsigned_integer() && i.is_signed_integer() => {
@@ -181,9 +203,9 @@ impl DType {
         }
     }
 
-    /// This type if it is a float, else `float32`: what `exp`, `mean` or `divide` return.
+    /// This type if it is a float or complex, else `float32`: what `exp`, `mean` or `divide` return.
     pub fn to_float(self) -> DType {
-        if self.is_float() { self } else { DType::F32 }
+        if self.is_inexact() { self } else { DType::F32 }
     }
 }
 
@@ -211,6 +233,8 @@ mod tests {
             (Bool, BF16, BF16),
             (F16, BF16, F32),
             (F32, F64, F64),
+            (F64, C64, C64),
+            (I64, C64, C64),
             (U8, U32, U32),
             (I8, I32, I32),
             (Bool, U8, U8),

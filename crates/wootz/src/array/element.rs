@@ -1,6 +1,7 @@
 //! Rust types that can be elements of an array, and weakly typed scalars.
 
 use half::{bf16, f16};
+use num_complex::Complex32;
 
 use super::DType;
 
@@ -36,7 +37,7 @@ macro_rules! elements {
 }
 
 elements!(u8 => U8, u16 => U16, u32 => U32, u64 => U64, i8 => I8, i16 => I16, i32 => I32,
-    i64 => I64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
+    i64 => I64, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, Complex32 => C64);
 
 impl sealed::Sealed for bool {}
 impl Element for bool {
@@ -51,7 +52,7 @@ impl Element for bool {
 
 /// A scalar of the language, typed weakly: it takes the dtype of the array it meets as far as its
 /// kind allows. An integer keeps any numeric dtype, a float keeps floats and turns integers into
-/// `float32`.
+/// `float32`, a complex number turns everything into `complex64`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A truth value; behaves like a `bool` array.
@@ -60,6 +61,8 @@ pub enum Scalar {
     Int(i64),
     /// A floating-point number.
     Float(f64),
+    /// A complex number.
+    Complex(Complex32),
 }
 
 impl Scalar {
@@ -70,6 +73,7 @@ impl Scalar {
             Scalar::Int(value) if i32::try_from(value).is_err() => DType::I64,
             Scalar::Int(_) => DType::I32,
             Scalar::Float(_) => DType::F32,
+            Scalar::Complex(_) => DType::C64,
         }
     }
 
@@ -80,15 +84,17 @@ impl Scalar {
             Scalar::Int(_) if other == DType::Bool => DType::I32,
             Scalar::Int(_) => other,
             Scalar::Float(_) => other.to_float(),
+            Scalar::Complex(_) => DType::C64,
         }
     }
 
-    /// The value as a double.
+    /// The value as a double; the real part of a complex number.
     pub fn as_f64(self) -> f64 {
         match self {
             Scalar::Bool(value) => value as u8 as f64,
             Scalar::Int(value) => value as f64,
             Scalar::Float(value) => value,
+            Scalar::Complex(value) => value.re as f64,
         }
     }
 
@@ -98,6 +104,7 @@ impl Scalar {
             Scalar::Bool(value) => value as i64,
             Scalar::Int(value) => value,
             Scalar::Float(value) => value as i64,
+            Scalar::Complex(value) => value.re as i64,
         }
     }
 }
@@ -114,4 +121,4 @@ macro_rules! scalars {
 
 scalars!(bool => Bool as bool, i8 => Int as i64, i16 => Int as i64, i32 => Int as i64,
     i64 => Int as i64, u8 => Int as i64, u16 => Int as i64, u32 => Int as i64,
-    usize => Int as i64, f32 => Float as f64, f64 => Float as f64);
+    usize => Int as i64, f32 => Float as f64, f64 => Float as f64, Complex32 => Complex as Complex32);

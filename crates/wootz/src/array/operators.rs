@@ -1,5 +1,7 @@
 //! Arguments that are arrays or plain numbers, and operator sugar.
 
+use num_complex::Complex32;
+
 use super::{Array, Scalar};
 use crate::ops;
 
@@ -35,7 +37,7 @@ macro_rules! scalar_arguments {
     )*};
 }
 
-scalar_arguments!(bool, u8, u16, u32, i8, i16, i32, i64, usize, f32, f64, Scalar);
+scalar_arguments!(bool, u8, u16, u32, i8, i16, i32, i64, usize, f32, f64, Complex32, Scalar);
 
 /// Implements one operator for arrays, references and numbers.
 macro_rules! operator {
@@ -65,10 +67,10 @@ macro_rules! operator {
     };
 }
 
-operator!(Add, add, add; f64, i32);
-operator!(Sub, sub, subtract; f64, i32);
-operator!(Mul, mul, multiply; f64, i32);
-operator!(Div, div, divide; f64, i32);
+operator!(Add, add, add; f64, i32, Complex32);
+operator!(Sub, sub, subtract; f64, i32, Complex32);
+operator!(Mul, mul, multiply; f64, i32, Complex32);
+operator!(Div, div, divide; f64, i32, Complex32);
 operator!(Rem, rem, remainder; f64, i32);
 
 impl std::ops::Neg for &Array {

@@ -190,8 +190,9 @@ impl Op for Custom {
             );
             return Err(Error::Transform { transform: "custom", reason });
         }
-        let float =
-            |(gradient, argument): (Array, &Array)| argument.dtype().is_float().then_some(gradient);
+        let float = |(gradient, argument): (Array, &Array)| {
+            argument.dtype().is_inexact().then_some(gradient)
+        };
         let gradients = gradients.into_iter().zip(arguments).map(float);
         Ok(gradients.chain(outputs.iter().map(|_| None)).collect())
     }

@@ -34,7 +34,7 @@ pub fn jvp(
     let order = dependents(&arguments, &outputs, &[]);
     let mut known = Values::new();
     for (argument, tangent) in arguments.iter().zip(tangents) {
-        if argument.dtype().is_float() {
+        if argument.dtype().is_inexact() {
             known.insert(argument, tangent.clone());
         }
     }
@@ -80,7 +80,7 @@ pub(crate) fn transposed(
     tangents: &[Option<Array>],
 ) -> Result<Vec<Option<Array>>> {
     let cotangents = (outputs.iter())
-        .map(|output| match output.dtype().is_float() {
+        .map(|output| match output.dtype().is_inexact() {
             true => placeholder("jvp", output.shape(), output.dtype(), output.device()).map(Some),
             false => Ok(None),
         })

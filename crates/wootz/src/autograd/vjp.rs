@@ -225,7 +225,7 @@ fn accumulate(
     gradient: Array,
 ) -> Result<()> {
     // What goes through integers is piecewise constant.
-    if !array.dtype().is_float() {
+    if !array.dtype().is_inexact() {
         return Ok(());
     }
     let Some(received) = pending.get_mut(&Arc::as_ptr(&array.node)) else { return Ok(()) };

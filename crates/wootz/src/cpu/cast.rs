@@ -1,5 +1,7 @@
 //! Conversions between the types that elements are computed in.
 
+use num_complex::Complex32;
+
 use super::simd::dispatch;
 use super::tile::{cast, cast_mut};
 use crate::array::{Class, DType};
@@ -57,6 +59,33 @@ float_to_integer! {
     f64 => i64, u64, 9223372036854775808.0;
 }
 
+/// Real numbers have no imaginary part, and complex ones lose theirs.
+macro_rules! complex_conversions {
+    ($($type:ty),*) => {$(
+        impl Convert<Complex32> for $type {
+            #[inline(always)]
+            fn convert(self) -> Complex32 {
+                Complex32::new(self.convert(), 0.0)
+            }
+        }
+        impl Convert<$type> for Complex32 {
+            #[inline(always)]
+            fn convert(self) -> $type {
+                self.re.convert()
+            }
+        }
+    )*};
+}
+
+complex_conversions!(u32, u64, i32, i64, f32, f64);
+
+impl Convert<Complex32> for Complex32 {
+    #[inline(always)]
+    fn convert(self) -> Complex32 {
+        self
+    }
+}
+
 fn convert<A: bytemuck::Pod + Convert<B>, B: bytemuck::Pod>(args: &[&[u8]], out: &mut [u8]) {
     let (source, target) = (cast::<A>(args[0]), cast_mut::<B>(out));
     dispatch(|| {
@@ -93,6 +122,7 @@ pub(crate) fn tile_fn(from: Class, to: DType) -> TileFn {
                 Class::I64 => convert::<$from, i64>,
                 Class::F32 => convert::<$from, f32>,
                 Class::F64 => convert::<$from, f64>,
+                Class::C64 => convert::<$from, Complex32>,
             }
         };
     }
@@ -103,5 +133,6 @@ pub(crate) fn tile_fn(from: Class, to: DType) -> TileFn {
         Class::I64 => to_class!(i64),
         Class::F32 => to_class!(f32),
         Class::F64 => to_class!(f64),
+        Class::C64 => to_class!(Complex32),
     }
 }

@@ -3,6 +3,7 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16, slice::HalfFloatSliceExt};
+use num_complex::Complex32;
 use smallvec::SmallVec;
 
 use super::simd::dispatch;
@@ -27,6 +28,7 @@ macro_rules! with_types {
             DType::BF16 => $body!(bf16, f32),
             DType::F32 => $body!(f32, f32),
             DType::F64 => $body!(f64, f64),
+            DType::C64 => $body!(num_complex::Complex32, num_complex::Complex32),
         }
     };
 }
@@ -78,6 +80,18 @@ macro_rules! integer_storage {
 
 integer_storage!(u8 => u32, u16 => u32, u32 => u32, u64 => u64, i8 => i32, i16 => i32, i32 => i32,
     i64 => i64, f32 => f32, f64 => f64);
+
+impl Storage for Complex32 {
+    type Wide = Complex32;
+    #[inline(always)]
+    fn widen(self) -> Complex32 {
+        self
+    }
+    #[inline(always)]
+    fn narrow(wide: Complex32) -> Complex32 {
+        wide
+    }
+}
 
 impl Storage for bf16 {
     type Wide = f32;

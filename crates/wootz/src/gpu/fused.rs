@@ -19,6 +19,9 @@ const INTEGERS: &str = include_str!("snippets/integers.wgsl");
 /// Functions whose names start with `wz_c_`; long, so that only kernels that call one contain them.
 const C_LIBRARY: &str = include_str!("snippets/c_library.wgsl");
 
+/// Functions of complex numbers, for kernels that compute some.
+pub const COMPLEX: &str = include_str!("snippets/complex.wgsl");
+
 const WORKGROUP: usize = 64;
 /// Parameters that every device takes.
 const MAX_WORDS: usize = super::MAX_PARAMS;
@@ -235,7 +238,10 @@ impl Generator<'_> {
                 continue;
             }
             // Only for types in use: a device may lack those of 64 bits.
-            if value != "f32" && !types.contains(&value) {
+            if value == "vec2f" && !text.contains(COMPLEX) {
+                text.push_str(COMPLEX);
+            }
+            if !["f32", "vec2f"].contains(&value) && !types.contains(&value) {
                 let unsigned = if value.ends_with("64") { "u64" } else { "u32" };
                 text.push_str(&INTEGERS.replace("$T", value).replace("$U", unsigned));
                 types.push(value);
@@ -250,7 +256,7 @@ impl Generator<'_> {
             let expression = (kernel.wgsl)(class).unwrap_or("unsupported");
             let (result, expression) = match kernel.boolean {
                 true => ("u32", format!("select(0u, 1u, {expression})")),
-                false => (value, expression.to_string()),
+                false => (packed::wgsl_type(step.dtype.class()), expression.to_string()),
             };
             let expression = expression.replace("$T", value);
             if expression.contains("wz_c_") && !text.contains(C_LIBRARY) {
@@ -332,6 +338,7 @@ impl Generator<'_> {
         *word += if dtype.size() == 8 { 2 } else { 1 };
         match packed::wgsl_type(dtype.class()) {
             "u32" => format!("p.w{low}"),
+            "vec2f" => format!("bitcast<vec2f>(vec2u(p.w{low}, p.w{}))", low + 1),
             "u64" => format!("(u64(p.w{low}) | (u64(p.w{}) << 32u))", low + 1),
             "i64" => format!("(i64(p.w{low}) | (i64(p.w{}) << 32u))", low + 1),
             other => format!("bitcast<{other}>(p.w{low})"),

@@ -66,7 +66,7 @@ pub use call::{Bind, GpuCall, Kernel, grid};
 pub(crate) use call::{GpuSubmission, StatusSite};
 pub use cost::{BindingCost, KernelCost, fits_apple7};
 pub use device::{AdapterKind, AdapterSummary, Gpu, GpuCounters, GpuOptions, adapters};
-pub use fused::MATH;
+pub use fused::{COMPLEX, MATH};
 pub use kernel::{Access, KernelKey, KernelShape};
 pub use mapped::MappedBuffer;
 pub use msl::{Msl, MslBinding, MslLaunch, to_msl};

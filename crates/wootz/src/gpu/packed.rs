@@ -11,6 +11,7 @@ pub fn wgsl_type(class: Class) -> &'static str {
         Class::U64 => "u64",
         Class::I64 => "i64",
         Class::F32 | Class::F64 => "f32",
+        Class::C64 => "vec2f",
     }
 }
 
@@ -113,8 +114,18 @@ pub fn round(dtype: DType, value: &str) -> String {
 
 /// A value of one class converted to a dtype (before rounding to it).
 pub fn convert(from: Class, to: DType, value: &str) -> String {
+    match (from, to) {
+        (Class::C64, DType::C64) => return value.to_string(),
+        (Class::C64, DType::Bool) => {
+            let parts = format!("((bitcast<vec2u>({value}) & vec2u(0x7fffffffu)) != vec2u())");
+            return format!("select(0u, 1u, any{parts})");
+        }
+        (Class::C64, _) => return convert(Class::F32, to, &format!("({value}).x")),
+        (_, DType::C64) => return format!("vec2f({}, 0.0)", convert(from, DType::F32, value)),
+        _ => {}
+    }
     let zero = match from {
-        Class::F32 | Class::F64 => "0.0",
+        Class::F32 | Class::F64 | Class::C64 => "0.0",
         Class::U32 => "0u",
         Class::I32 => "0i",
         Class::U64 => "0lu",

@@ -60,7 +60,7 @@ pub fn array_equal(a: impl Into<Arg>, b: impl Into<Arg>, equal_nan: bool) -> Res
     let dtype = DType::promote(a.dtype(), b.dtype());
     let (a, b) = (astype(&a, dtype)?, astype(&b, dtype)?);
     let mut same = equal(&a, &b)?;
-    if equal_nan && dtype.is_float() {
+    if equal_nan && dtype.is_inexact() {
         same = logical_or(&same, logical_and(isnan(&a)?, isnan(&b)?)?)?;
     }
     all(&same, (), false)
@@ -101,10 +101,10 @@ pub fn isclose(
     let dtype = DType::promote(a.dtype(), b.dtype());
     let (a, b) = (astype(&a, dtype)?, astype(&b, dtype)?);
     // Bounds are computed in single precision at least, as in MLX.
-    let bound = abs(&b)?.astype(DType::promote(dtype, DType::F32))?;
+    let bound = abs(&b)?.astype(DType::promote(dtype.real(), DType::F32))?;
     let bound = add(multiply(&bound, rtol)?, atol)?;
     let near = less_equal(abs(subtract(&a, &b)?)?, &bound)?;
-    if !dtype.is_float() {
+    if !dtype.is_inexact() {
         return Ok(near);
     }
     // An infinite bound would be near everything.
@@ -126,34 +126,4 @@ pub fn isclose(
 pub fn positive(x: impl Into<Arg>) -> Result<Array> {
     let [x] = resolve("positive", [x.into()])?;
     Ok(x)
-}
-
-/// The real part: the same array, as long as there are no complex ones.
-///
-/// ```
-/// assert_eq!(wootz::real(&wootz::Array::new([1.5f32])?)?.item::<f32>()?, 1.5);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn real(x: impl Into<Arg>) -> Result<Array> {
-    positive(x)
-}
-
-/// The imaginary part: zeros, as long as there are no complex arrays.
-///
-/// ```
-/// assert_eq!(wootz::imag(&wootz::Array::new([1.5f32])?)?.item::<f32>()?, 0.0);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn imag(x: impl Into<Arg>) -> Result<Array> {
-    crate::ops::zeros_like(&positive(x)?)
-}
-
-/// The complex conjugate: the same array, as long as there are no complex ones.
-///
-/// ```
-/// assert_eq!(wootz::conjugate(&wootz::Array::new([1.5f32])?)?.item::<f32>()?, 1.5);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn conjugate(x: impl Into<Arg>) -> Result<Array> {
-    positive(x)
 }

@@ -6,11 +6,12 @@ mod composed;
 mod cross_entropy;
 pub(crate) mod elementwise;
 mod experts;
+pub(crate) mod fft;
 mod hadamard;
 mod indexing;
 pub mod linalg;
 mod matmul;
-mod movement;
+pub(crate) mod movement;
 mod norms;
 mod quantized;
 mod random_bits;
@@ -50,6 +51,7 @@ pub fn registered() -> Vec<Entry> {
         cross_entropy::entries(),
         elementwise::entries(),
         experts::entries(),
+        fft::entries(),
         hadamard::entries(),
         indexing::entries(),
         linalg::entries(),

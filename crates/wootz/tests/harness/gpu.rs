@@ -174,7 +174,8 @@ fn observed(
         // What the case evaluated by itself was preparation.
         let prepared = gpu.counters().operations;
         let has_values = outputs.iter().any(|output| has_op(output, |op| !op.is_view()));
-        let on_host = outputs.iter().any(|output| has_op(output, |op| op.host()));
+        let from_host = |op: &dyn Op| op.host() || op.is_transfer();
+        let on_host = outputs.iter().any(|output| has_op(output, from_host));
         wootz::eval(&outputs)?;
         let after = gpu.counters();
         let outputs = outputs.iter().map(Host::read).collect::<wootz::Result<Vec<_>>>()?;

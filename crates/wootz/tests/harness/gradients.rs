@@ -13,6 +13,13 @@ use super::{Log, Subject, draw, guarded, place, run, widen};
 /// The steps of central differences. The smaller one is for functions with kinks, which the larger
 /// one may step over; the larger one is more precise.
 const STEPS: [f64; 2] = [1e-5, 1e-7];
+/// The same for functions that compute in single precision whatever they are given.
+const SINGLE_STEPS: [f64; 2] = [4e-3, 1e-3];
+
+/// The steps for a case, and the factor by which its differences are less precise.
+fn steps(case: &Case) -> ([f64; 2], f64) {
+    if case.gradient == Gradient::Single { (SINGLE_STEPS, 3e3) } else { (STEPS, 1.0) }
+}
 
 /// Whether an argument of the case is differentiated.
 pub(crate) fn is_variable(host: &Host) -> bool {
@@ -161,9 +168,9 @@ pub(crate) fn check_doubles(subject: &Subject, log: &mut Log) {
     };
     log.check("forward mode in float64 against the gradient", outcome);
     // A result that is rounded is a staircase: differences tell nothing.
-    if floats().all(|dtype| dtype == DType::F64) {
-        let outcome = agrees(slope, value_at, scale, 1e-6);
-        let forward = agrees(forward, value_at, scale, 1e-6);
+    if case.gradient == Gradient::Single || floats().all(|dtype| dtype == DType::F64) {
+        let outcome = agrees(case, slope, value_at, scale, 1e-6);
+        let forward = agrees(case, forward, value_at, scale, 1e-6);
         log.check("forward mode in float64 against finite differences", forward);
         if !log.check("gradient in float64 against finite differences", outcome) {
             return;
@@ -211,7 +218,7 @@ fn second_order(
         Ok(inner(&first.iter().map(Host::to_f64).collect::<Vec<_>>(), &inner_direction))
     };
     let scale = magnitude(&analytic, &outer_direction);
-    agrees(inner(&analytic, &outer_direction), value_at, scale, 1e-5)
+    agrees(case, inner(&analytic, &outer_direction), value_at, scale, 1e-5)
 }
 
 /// The inputs moved along a direction.
@@ -238,16 +245,18 @@ fn magnitude(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
 
 /// Compares a slope with differences of the function's values.
 fn agrees(
+    case: &Case,
     got: f64,
     value_at: impl Fn(f64) -> Result<f64, String>,
     scale: f64,
     tolerance: f64,
 ) -> Result<(), String> {
+    let (steps, factor) = steps(case);
     let mut outcome = Ok(());
-    for step in STEPS {
+    for step in steps {
         let want = (value_at(step)? - value_at(-step)?) / (2.0 * step);
         let error = (got - want).abs() / scale;
-        if error <= tolerance {
+        if error <= factor * tolerance {
             return Ok(());
         }
         outcome = outcome.and(Err(format!(
@@ -266,7 +275,9 @@ pub(crate) fn check_dtype(
     log: &mut Log,
 ) {
     let case = &subject.case;
-    if case.gradient != Gradient::Checked || !hosts.iter().any(is_variable) {
+    if !matches!(case.gradient, Gradient::Checked | Gradient::Single)
+        || !hosts.iter().any(is_variable)
+    {
         return;
     }
     let wide = widen(case, hosts);

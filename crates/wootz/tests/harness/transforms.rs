@@ -66,7 +66,8 @@ pub(crate) fn check_vmap(subject: &Subject, log: &mut Log) {
         let outcome = batch(case, &drawn, &axes, dtype, &Device::cpu());
         log.check(&format!("{dtype} for a batch along {axes:?}"), outcome);
     }
-    if float && case.gradient == Gradient::Checked && drawn[0].iter().any(is_variable) {
+    let checked = matches!(case.gradient, Gradient::Checked | Gradient::Single);
+    if float && checked && drawn[0].iter().any(is_variable) {
         let outcome = batch_of_gradients(subject, &drawn);
         log.check("gradients for a batch", outcome);
     }

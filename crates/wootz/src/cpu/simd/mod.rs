@@ -2,6 +2,7 @@
 
 #[allow(unsafe_code)]
 mod ahead;
+mod complex;
 pub(crate) mod math;
 mod numbers;
 pub(crate) mod rows;
@@ -9,6 +10,7 @@ pub(crate) mod rows;
 pub(crate) mod stream;
 
 pub(crate) use ahead::Ahead;
+pub(crate) use complex::Complex;
 pub(crate) use numbers::{Integer, Real, as_bfloat16, as_float16};
 
 /// Runs a loop compiled for the best instruction set the processor has. What its method calls must
@@ -48,7 +50,8 @@ macro_rules! vectorised {
     )*};
 }
 
-vectorised!(f32 => run, u32 => run, i32 => run, f64 => baseline, u64 => baseline, i64 => baseline);
+vectorised!(f32 => run, u32 => run, i32 => run, f64 => baseline, u64 => baseline, i64 => baseline,
+    num_complex::Complex32 => baseline);
 
 #[inline(always)]
 fn baseline<L: pulp::WithSimd>(body: L) -> L::Output {

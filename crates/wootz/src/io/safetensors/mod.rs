@@ -159,7 +159,7 @@ fn array_dtype(dtype: Dtype) -> Option<DType> {
     DTYPES.iter().find(|(_, theirs)| *theirs == dtype).map(|(ours, _)| *ours)
 }
 
-const DTYPES: [(DType, Dtype); 13] = [
+const DTYPES: [(DType, Dtype); 14] = [
     (DType::Bool, Dtype::BOOL),
     (DType::U8, Dtype::U8),
     (DType::U16, Dtype::U16),
@@ -173,4 +173,5 @@ const DTYPES: [(DType, Dtype); 13] = [
     (DType::BF16, Dtype::BF16),
     (DType::F32, Dtype::F32),
     (DType::F64, Dtype::F64),
+    (DType::C64, Dtype::C64),
 ];

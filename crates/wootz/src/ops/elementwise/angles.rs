@@ -39,8 +39,8 @@ fn cases(function: fn(&Array) -> Result<Array>) -> Vec<Case> {
 
 index_of!(degrees, radians);
 table! { ["factor", "x", "output"];
-    degrees { AsFloat, Same, -3.0..3.0, [factor, x => factor * x], [], { float: "(a * b)" },
+    degrees { AsFloat, Same, -3.0..3.0, [factor, x => factor * x], [], complex [factor, x => x * factor.re], { complex: "(a.x * b)", float: "(a * b)" },
         Vjp::Rule(|x, _, g| Ok(vec![multiply(g, &x[0])?])), || cases(|x| degrees(x)) }
-    radians { AsFloat, Same, -3.0..3.0, [factor, x => factor * x], [], { float: "(a * b)" },
+    radians { AsFloat, Same, -3.0..3.0, [factor, x => factor * x], [], complex [factor, x => x * factor.re], { complex: "(a.x * b)", float: "(a * b)" },
         Vjp::Rule(|x, _, g| Ok(vec![multiply(g, &x[0])?])), || cases(|x| radians(x)) }
 }

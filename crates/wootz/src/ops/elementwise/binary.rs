@@ -9,7 +9,8 @@ binary_rows! {
         example: [1.5f32, 2.0], [1.0f32, 2.0] => f32 [2.5, 4.0],
         float: |a, b| a + b,
         int: |a, b| a.wrapping_add(b),
-        wgsl: { any: "(a + b)" },
+        complex: |a, b| a + b,
+        wgsl: { complex: "(a + b)", any: "(a + b)" },
         vjp: Vjp::Rule(|_, _, g| Ok(vec![g.clone(), g.clone()])) }
     /// Elementwise angle of the points with ordinate `a` and abscissa `b`.
     pub arctan2 { accepts: AsFloat, output: Same, range: 0.5..3.0,
@@ -24,7 +25,8 @@ binary_rows! {
     pub divide { accepts: AsFloat, output: Same, range: 0.5..3.0,
         example: [1, 3], [2, 2] => f32 [0.5, 1.5],
         float: |a, b| a / b,
-        wgsl: { float: "(a / b)" },
+        complex: |a, b| a.over(b),
+        wgsl: { complex: "wz_z_div(a, b)", float: "(a / b)" },
         vjp: Vjp::Rule(|x, y, g| {
             let da = divide(g, &x[1])?;
             Ok(vec![da.clone(), negative(multiply(&da, y)?)?])
@@ -33,8 +35,13 @@ binary_rows! {
     pub logaddexp { accepts: AsFloat, output: Same, range: -3.0..3.0,
         example: [f32::NEG_INFINITY], [1.0f32] => f32 [1.0],
         float: |a, b| Real::logaddexp(a, b),
-        wgsl: { float: "wz_logaddexp(a, b)" },
-        vjp: Vjp::Rule(|x, _, g| {
+        complex: |a, b| Complex::logaddexp(a, b),
+        wgsl: { complex: "wz_z_logaddexp(a, b)", float: "wz_logaddexp(a, b)" },
+        vjp: Vjp::Rule(|x, y, g| {
+            if y.dtype().is_complex() {
+                let share = |x: &crate::Array| multiply(g, exp(subtract(x, y)?)?);
+                return Ok(vec![share(&x[0])?, share(&x[1])?]);
+            }
             let difference = subtract(&x[0], &x[1])?;
             let other = sigmoid(negative(&difference)?)?;
             Ok(vec![multiply(g, sigmoid(&difference)?)?, multiply(g, other)?])
@@ -44,7 +51,8 @@ binary_rows! {
         example: [1.0f32, 5.0], [3.0f32, 2.0] => f32 [3.0, 5.0],
         float: |a, b| Real::maximum(a, b),
         int: |a, b| if a > b { a } else { b },
-        wgsl: { float: "wz_maximum(a, b)", int: "max(a, b)" },
+        complex: |a, b| Complex::maximum(a, b),
+        wgsl: { complex: "wz_z_maximum(a, b)", float: "wz_maximum(a, b)", int: "max(a, b)" },
         vjp: Vjp::Rule(|x, _, g| {
             let first = where_(greater(&x[0], &x[1])?, g, 0)?;
             Ok(vec![first, where_(less_equal(&x[0], &x[1])?, g, 0)?])
@@ -54,7 +62,8 @@ binary_rows! {
         example: [1.0f32, 5.0], [3.0f32, 2.0] => f32 [1.0, 2.0],
         float: |a, b| Real::minimum(a, b),
         int: |a, b| if a < b { a } else { b },
-        wgsl: { float: "wz_minimum(a, b)", int: "min(a, b)" },
+        complex: |a, b| Complex::minimum(a, b),
+        wgsl: { complex: "wz_z_minimum(a, b)", float: "wz_minimum(a, b)", int: "min(a, b)" },
         vjp: Vjp::Rule(|x, _, g| {
             let first = where_(less(&x[0], &x[1])?, g, 0)?;
             Ok(vec![first, where_(greater_equal(&x[0], &x[1])?, g, 0)?])
@@ -64,14 +73,16 @@ binary_rows! {
         example: [1.5f32, 2.0], [2.0f32, 2.0] => f32 [3.0, 4.0],
         float: |a, b| a * b,
         int: |a, b| a.wrapping_mul(b),
-        wgsl: { any: "(a * b)" },
+        complex: |a, b| a.times(b),
+        wgsl: { complex: "wz_z_mul(a, b)", any: "(a * b)" },
         vjp: Vjp::Rule(|x, _, g| Ok(vec![multiply(g, &x[1])?, multiply(g, &x[0])?])) }
     /// Elementwise `a` to the power `b`. Integers wrap, and give 0 for negative exponents.
     pub power { accepts: Any, output: Same, range: 0.5..3.0,
         example: [2.0f32, 9.0], [3.0f32, 0.5] => f32 [8.0, 3.0],
         float: |a, b| Real::power(a, b),
         int: |a, b| Integer::power(a, b),
-        wgsl: { float: "wz_power(a, b)", int: "wz_power_$T(a, b)" },
+        complex: |a, b| Complex::power(a, b),
+        wgsl: { complex: "wz_z_power(a, b)", float: "wz_power(a, b)", int: "wz_power_$T(a, b)" },
         vjp: Vjp::Rule(|x, y, g| {
             let first = multiply(&x[1], power(&x[0], subtract(&x[1], 1)?)?)?;
             // A power that vanishes does so for nearby exponents too, though log(0) is infinite.
@@ -94,6 +105,7 @@ binary_rows! {
         example: [1.5f32, 2.0], [1.0f32, 2.0] => f32 [0.5, 0.0],
         float: |a, b| a - b,
         int: |a, b| a.wrapping_sub(b),
-        wgsl: { any: "(a - b)" },
+        complex: |a, b| a - b,
+        wgsl: { complex: "(a - b)", any: "(a - b)" },
         vjp: Vjp::Rule(|_, _, g| Ok(vec![g.clone(), negative(g)?])) }
 }

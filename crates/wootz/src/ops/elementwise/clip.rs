@@ -63,7 +63,8 @@ table! { ["x", "min", "max", "output"];
     clip { Any, Same, -3.0..3.0,
         [x, low, high => Real::minimum(Real::maximum(x, low), high)],
         [x, low, high => x.max(low).min(high)],
-        { float: "wz_minimum(wz_maximum(a, b), c)", int: "min(max(a, b), c)" },
+        complex [x, low, high => Complex::minimum(Complex::maximum(x, low), high)],
+        { complex: "wz_z_minimum(wz_z_maximum(a, b), c)", float: "wz_minimum(wz_maximum(a, b), c)", int: "min(max(a, b), c)" },
         Vjp::Rule(|x, _, g| {
             let [x, low, high] = [&x[0], &x[1], &x[2]];
             let raised = maximum(x, low)?;

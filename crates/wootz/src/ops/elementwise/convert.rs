@@ -35,7 +35,8 @@ pub(crate) fn entries() -> Vec<Entry> {
     ]
 }
 
-/// The same values in another dtype: floats become integers by truncation, integers wrap.
+/// The same values in another dtype: floats become integers by truncation, integers wrap, and of complex
+/// numbers the real part is kept.
 ///
 /// ```
 /// use wootz::{Array, DType, astype};
@@ -172,6 +173,12 @@ fn fill(shape: &[usize], value: Scalar, dtype: DType, device: &Device) -> Result
 fn bits_of(value: Scalar, dtype: DType) -> u64 {
     let value = match value {
         Scalar::Float(float) if dtype.is_integer() => Scalar::Int(integer_of(float, dtype)),
+        Scalar::Complex(number) if dtype.is_integer() => {
+            Scalar::Int(integer_of(number.re as f64, dtype))
+        }
+        Scalar::Complex(number) if dtype == DType::Bool => {
+            Scalar::Bool(number != Default::default())
+        }
         other => other,
     };
     match dtype {
@@ -187,6 +194,10 @@ fn bits_of(value: Scalar, dtype: DType) -> u64 {
         DType::I16 => value.as_i64() as i16 as i32 as u32 as u64,
         DType::I32 => value.as_i64() as i32 as u32 as u64,
         DType::U64 | DType::I64 => value.as_i64() as u64,
+        DType::C64 => {
+            let imaginary = if let Scalar::Complex(value) = value { value.im } else { 0.0 };
+            (imaginary.to_bits() as u64) << 32 | (value.as_f64() as f32).to_bits() as u64
+        }
     }
 }
 
@@ -221,7 +232,7 @@ impl AsType {
                 }
             };
         }
-        casts!(Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64)
+        casts!(Bool, U8, U16, U32, U64, I8, I16, I32, I64, F16, BF16, F32, F64, C64)
     }
 }
 

@@ -7,6 +7,7 @@ mod c_library;
 mod classify;
 mod clip;
 mod compare;
+mod complex;
 mod convert;
 mod integer;
 mod invert;
@@ -29,6 +30,7 @@ pub(crate) use c_library::*;
 pub use classify::*;
 pub use clip::*;
 pub use compare::*;
+pub use complex::*;
 pub use convert::*;
 pub use integer::*;
 pub use invert::*;
@@ -97,6 +99,8 @@ pub(crate) enum Accepts {
     Shift,
     /// Truth values: every type becomes `bool`.
     AsBool,
+    /// Complex numbers only.
+    Complex,
 }
 
 /// The dtype of the result.
@@ -106,6 +110,21 @@ pub(crate) enum Output {
     Same,
     /// `bool`.
     Bool,
+    /// That of the inputs, but `float32` for complex ones.
+    Real,
+    /// `complex64`.
+    Complex,
+}
+
+impl Output {
+    fn of(self, input: DType) -> DType {
+        match self {
+            Output::Same => input,
+            Output::Bool => DType::Bool,
+            Output::Real => input.real(),
+            Output::Complex => DType::C64,
+        }
+    }
 }
 
 impl std::fmt::Debug for Row {
@@ -138,7 +157,10 @@ impl Op for Row {
             let expected = self.accepts.describe();
             return Err(Error::dtype(self.name(), self.arguments[0], expected, dtype));
         }
-        let dtype = if self.output == Output::Bool { DType::Bool } else { dtype };
+        if dtype.is_complex() && (self.kernel.cpu)(dtype.class()).is_none() {
+            return Err(Error::dtype(self.name(), self.arguments[0], "a real type", dtype));
+        }
+        let dtype = self.output.of(dtype);
         Ok(Metas::from_elem(Meta::new(self.name(), &shape, dtype)?, 1))
     }
 
@@ -169,7 +191,15 @@ impl Op for Row {
             Vjp::Zero => return Ok(vec![None; inputs.len()]),
         };
         let [Some(gradient)] = cotangents else { return Ok(vec![None; inputs.len()]) };
-        let gradients = rule(inputs, &outputs[0], gradient)?;
+        let complex = outputs.iter().chain(inputs.last()).all(|x| x.dtype().is_complex());
+        // Rules multiply by derivatives; gradients of complex functions by their conjugates.
+        let gradients = match complex {
+            true => rule(inputs, &outputs[0], &conjugate(gradient)?)?
+                .into_iter()
+                .map(conjugate)
+                .collect::<Result<Vec<_>>>()?,
+            false => rule(inputs, &outputs[0], gradient)?,
+        };
         let first = inputs.len() - gradients.len();
         let mut all = vec![None; first];
         for (input, gradient) in inputs[first..].iter().zip(gradients) {
@@ -198,10 +228,11 @@ pub(crate) fn single_program<'a>(
 impl Accepts {
     fn allows(self, dtype: DType) -> bool {
         match self {
-            Accepts::AsFloat => dtype.is_float(),
+            Accepts::AsFloat => dtype.is_inexact(),
             Accepts::Any => true,
+            Accepts::Complex => dtype.is_complex(),
             Accepts::Numeric => dtype != DType::Bool,
-            Accepts::Integers => !dtype.is_float(),
+            Accepts::Integers => !dtype.is_inexact(),
             Accepts::Shift => dtype.is_integer(),
             Accepts::AsBool => dtype == DType::Bool,
         }
@@ -211,6 +242,7 @@ impl Accepts {
         match self {
             Accepts::AsFloat => "a floating-point type",
             Accepts::Any => "any type",
+            Accepts::Complex => "complex64",
             Accepts::Numeric => "a numeric type",
             Accepts::Integers => "an integer or bool type",
             Accepts::Shift => "an integer type",
@@ -233,6 +265,7 @@ impl Accepts {
         match self {
             Accepts::AsFloat => crate::op::FLOATS,
             Accepts::Any => crate::op::EVERY,
+            Accepts::Complex => &[DType::C64],
             Accepts::Numeric => &crate::op::EVERY[1..],
             Accepts::Integers => &crate::op::EVERY[..9],
             Accepts::Shift => crate::op::INTEGERS,
@@ -258,6 +291,8 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
         integer::ROWS,
         compare::ROWS,
         logic::ROWS,
+        complex::ROWS,
+        complex::JOIN,
         ternary::ROWS,
     ];
     tables.into_iter().flatten()
@@ -382,6 +417,7 @@ macro_rules! unary_rows {
         $vis:vis $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
             $(example: $x:tt => $type:ident $y:tt,)?
             $(float: |$f:ident| $float:expr,)? $(int: |$i:ident| $int:expr,)?
+            $(complex: |$c:ident| $complex:expr,)?
             wgsl: { $($class:ident : $wgsl:literal),* },
             vjp: $vjp:expr }
     )*) => {
@@ -409,6 +445,7 @@ macro_rules! unary_rows {
         }
         $crate::ops::elementwise::table! { ["x", "output"]; $(
             $name { $accepts, $output, $range, [$($f => $float)?], [$($i => $int)?],
+                complex [$($c => $complex)?],
                 { $($class : $wgsl),* }, $vjp }
         )* }
     };
@@ -422,6 +459,7 @@ macro_rules! binary_rows {
         $vis:vis $name:ident { accepts: $accepts:ident, output: $output:ident, range: $range:expr,
             $(example: $a:tt, $b:tt => $type:ident $y:tt,)?
             $(float: |$fa:ident, $fb:ident| $float:expr,)? $(int: |$ia:ident, $ib:ident| $int:expr,)?
+            $(complex: |$ca:ident, $cb:ident| $complex:expr,)?
             wgsl: { $($class:ident : $wgsl:literal),* },
             vjp: $vjp:expr }
     )*) => {
@@ -456,6 +494,7 @@ macro_rules! binary_rows {
         }
         $crate::ops::elementwise::table! { ["a", "b", "output"]; $(
             $name { $accepts, $output, $range, [$($fa, $fb => $float)?], [$($ia, $ib => $int)?],
+                complex [$($ca, $cb => $complex)?],
                 { $($class : $wgsl),* }, $vjp }
         )* }
     };
@@ -465,7 +504,7 @@ pub(crate) use binary_rows;
 /// The static rows of a table.
 macro_rules! table {
     ($arguments:expr; $(
-        $name:ident { $accepts:ident, $output:ident, $range:expr, $float:tt, $int:tt,
+        $name:ident { $accepts:ident, $output:ident, $range:expr, $float:tt, $int:tt, $(complex $complex:tt,)?
             { $($class:ident : $wgsl:literal),* }, $vjp:expr $(, $cases:expr)? }
     )*) => {
         /// The rows of this table.
@@ -475,7 +514,7 @@ macro_rules! table {
                     name: stringify!($name),
                     kernel: &$crate::op::ElementKernel {
                         name: stringify!($name),
-                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output, $float, $int),
+                        cpu: |class| $crate::ops::elementwise::tile_fn!(class, $output, $float, $int $(, complex $complex)?),
                         wgsl: |class| match class {
                             $($crate::ops::elementwise::class!($class) => Some($wgsl),)*
                             #[allow(unreachable_patterns)]
@@ -555,15 +594,19 @@ macro_rules! class {
     (u64) => {
         $crate::array::Class::U64
     };
+    (complex) => {
+        $crate::array::Class::C64
+    };
 }
 pub(crate) use class;
 
 /// The tile function of a class from the row's expressions, which are written once for `f32` and
-/// `f64` and once for the four integer types.
+/// `f64`, once for the four integer types and once for complex numbers.
 macro_rules! tile_fn {
-    ($class:expr, $output:ident, [$($($f:ident),+ => $float:expr)?], [$($($i:ident),+ => $int:expr)?]) => {{
+    ($class:expr, $output:ident, [$($($f:ident),+ => $float:expr)?], [$($($i:ident),+ => $int:expr)?]
+        $(, complex [$($($c:ident),+ => $complex:expr)?])?) => {{
         #[allow(unused_imports)]
-        use $crate::cpu::simd::{Integer, Real};
+        use $crate::cpu::simd::{Complex, Integer, Real};
         match $class {
             $(
                 $crate::array::Class::F32 => Some($crate::ops::elementwise::tile_loop!(f32, $output, $($f),+ => $float)),
@@ -575,6 +618,11 @@ macro_rules! tile_fn {
                 $crate::array::Class::I32 => Some($crate::ops::elementwise::tile_loop!(i32, $output, $($i),+ => $int)),
                 $crate::array::Class::I64 => Some($crate::ops::elementwise::tile_loop!(i64, $output, $($i),+ => $int)),
             )?
+            $($(
+                $crate::array::Class::C64 => Some($crate::ops::elementwise::tile_loop!(
+                    @loop num_complex::Complex32, $crate::ops::elementwise::complex_output!($output),
+                    ($($c),+), $crate::ops::elementwise::complex_value!($output, $complex))),
+            )?)?
             #[allow(unreachable_patterns)]
             _ => None,
         }
@@ -582,10 +630,41 @@ macro_rules! tile_fn {
 }
 pub(crate) use tile_fn;
 
+/// What a tile of results of complex numbers holds.
+macro_rules! complex_output {
+    (Same) => {
+        num_complex::Complex32
+    };
+    (Bool) => {
+        u32
+    };
+    (Real) => {
+        f32
+    };
+}
+pub(crate) use complex_output;
+
+/// A result of complex numbers as it is stored.
+macro_rules! complex_value {
+    (Bool, $value:expr) => {
+        ($value) as u32
+    };
+    ($output:ident, $value:expr) => {
+        $value
+    };
+}
+pub(crate) use complex_value;
+
 /// A vectorised loop over tiles.
 macro_rules! tile_loop {
     ($type:ty, Same, $($argument:ident),+ => $body:expr) => {
         $crate::ops::elementwise::tile_loop!(@loop $type, $type, ($($argument),+), $body)
+    };
+    ($type:ty, Real, $($argument:ident),+ => $body:expr) => {
+        $crate::ops::elementwise::tile_loop!(@loop $type, $type, ($($argument),+), $body)
+    };
+    ($type:ty, Complex, $($argument:ident),+ => $body:expr) => {
+        $crate::ops::elementwise::tile_loop!(@loop $type, num_complex::Complex32, ($($argument),+), $body)
     };
     ($type:ty, Bool, $($argument:ident),+ => $body:expr) => {
         $crate::ops::elementwise::tile_loop!(@loop $type, u32, ($($argument),+), ($body) as u32)

@@ -2,7 +2,7 @@
 
 use super::{Vjp, apply_row, resolve, table};
 use crate::array::{Arg, Array, DType};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::op::Case;
 use crate::ops::{isfinite, where_};
 
@@ -27,6 +27,7 @@ pub fn nan_to_num(
         DType::BF16 => half::bf16::MAX.to_f64(),
         DType::F32 => f32::MAX as f64,
         DType::F64 => f64::MAX,
+        DType::C64 => return Err(Error::dtype("nan_to_num", "x", "a real type", x.dtype())),
         _ => return Ok(x),
     };
     let (posinf, neginf) = (posinf.unwrap_or(largest), neginf.unwrap_or(-largest));

@@ -21,7 +21,8 @@ unary_rows! {
     pub(crate) rint { accepts: Any, output: Same, range: -3.0..3.0,
         float: |x| Real::round(x),
         int: |x| x,
-        wgsl: { float: "wz_rint(a)", int: "a" },
+        complex: |x| Complex::round(x),
+        wgsl: { complex: "vec2f(wz_rint(a.x), wz_rint(a.y))", float: "wz_rint(a)", int: "a" },
         vjp: Vjp::Zero }
     /// Elementwise integer part.
     pub trunc { accepts: Any, output: Same, range: -3.0..3.0,

@@ -2,14 +2,15 @@
 //! is rounded as well, and so it is here.
 
 use super::{
-    Accepts, Output, Row, Vjp, apply_row, astype, class, index_of, resolve, rint, tile_fn,
-    tile_loop,
+    Accepts, Output, Row, Vjp, apply_row, astype, class, complex, divide, imag, index_of, real,
+    resolve, rint, tile_fn, tile_loop,
 };
-use crate::array::{Arg, Array, Class};
+use crate::array::{Arg, Array, Class, DType};
 use crate::error::Result;
 use crate::op::{Case, EVERY, ElementKernel, FLOATS, Gradient};
 
-/// Elementwise quotient rounded down. An integer divided by 0 gives 0.
+/// Elementwise quotient rounded down. An integer divided by 0 gives 0. Complex quotients are, as in MLX,
+/// not rounded.
 ///
 /// ```
 /// use wootz::{Array, floor_divide};
@@ -17,6 +18,10 @@ use crate::op::{Case, EVERY, ElementKernel, FLOATS, Gradient};
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn floor_divide(a: impl Into<Arg>, b: impl Into<Arg>) -> Result<Array> {
+    let [a, b] = resolve("floor_divide", [a.into(), b.into()])?;
+    if DType::promote(a.dtype(), b.dtype()).is_complex() {
+        return divide(a, b);
+    }
     apply_row(&ROWS[Index::floor_divide as usize], [a.into(), b.into()])
 }
 
@@ -33,6 +38,9 @@ pub fn round(x: impl Into<Arg>, decimals: i32) -> Result<Array> {
     let [x] = resolve("round", [x.into()])?;
     if decimals == 0 {
         return rint(&x);
+    }
+    if x.dtype().is_complex() {
+        return complex(round(real(&x)?, decimals)?, round(imag(&x)?, decimals)?);
     }
     // Both factors in single precision, and two products, because that is what MLX's bits are.
     let scale = 10f64.powi(decimals) as f32;

@@ -42,7 +42,7 @@ pub(crate) static ROWS: &[Row] = &[Row {
         cpu: |class| {
             Some(match class {
                 Class::U32 | Class::I32 | Class::F32 => choose::<u32>,
-                Class::U64 | Class::I64 | Class::F64 => choose::<u64>,
+                Class::U64 | Class::I64 | Class::F64 | Class::C64 => choose::<u64>,
             })
         },
         wgsl: |_| Some("select(c, b, a != 0u)"),

@@ -5,11 +5,12 @@ use crate::ops::*;
 
 unary_rows! {
     /// Elementwise magnitude; that of the smallest integer wraps.
-    pub abs { accepts: Any, output: Same, range: 0.5..3.0,
+    pub abs { accepts: Any, output: Real, range: 0.5..3.0,
         example: [-1.5f32, 2.0] => f32 [1.5, 2.0],
         float: |x| x.abs(),
         int: |x| Integer::magnitude(x),
-        wgsl: { float: "abs(a)", signed: "abs(a)", unsigned: "a" },
+        complex: |x| x.modulus(),
+        wgsl: { complex: "wz_z_abs(a)", float: "abs(a)", signed: "abs(a)", unsigned: "a" },
         vjp: Vjp::Rule(|x, _, g| Ok(vec![multiply(g, sign(&x[0])?)?])) }
     /// Elementwise error function.
     pub erf { accepts: AsFloat, output: Same, range: -3.0..3.0,
@@ -33,7 +34,8 @@ unary_rows! {
     pub exp { accepts: AsFloat, output: Same, range: -3.0..3.0,
         example: [0.0f32, f32::NEG_INFINITY] => f32 [1.0, 0.0],
         float: |x| Real::exp(x),
-        wgsl: { float: "wz_exp(a)" },
+        complex: |x| Complex::exp(x),
+        wgsl: { complex: "wz_z_exp(a)", float: "wz_exp(a)" },
         vjp: Vjp::Rule(|_, y, g| Ok(vec![multiply(g, y)?])) }
     /// Elementwise `e^x - 1`, accurate near zero.
     pub expm1 { accepts: AsFloat, output: Same, range: -3.0..3.0,
@@ -45,13 +47,15 @@ unary_rows! {
     pub log { accepts: AsFloat, output: Same, range: 0.1..5.0,
         example: [1.0f32, 0.0] => f32 [0.0, f32::NEG_INFINITY],
         float: |x| Real::log(x),
-        wgsl: { float: "wz_log(a)" },
+        complex: |x| Complex::log(x),
+        wgsl: { complex: "wz_z_log(a)", float: "wz_log(a)" },
         vjp: Vjp::Rule(|x, _, g| Ok(vec![divide(g, &x[0])?])) }
     /// Elementwise logarithm to base 10.
     pub log10 { accepts: AsFloat, output: Same, range: 0.1..5.0,
         example: [1.0f32, 1000.0] => f32 [0.0, 3.0],
         float: |x| Real::log10(x),
-        wgsl: { float: "wz_log10(a)" },
+        complex: |x| Complex::log(x) * std::f32::consts::LOG10_E,
+        wgsl: { complex: "(wz_z_log(a) * 0.4342944819)", float: "wz_log10(a)" },
         vjp: Vjp::Rule(|x, _, g| {
             Ok(vec![multiply(divide(g, &x[0])?, std::f64::consts::LOG10_E)?])
         }) }
@@ -59,13 +63,15 @@ unary_rows! {
     pub log1p { accepts: AsFloat, output: Same, range: -0.8..5.0,
         example: [0.0f32, 1e-10] => f32 [0.0, 1e-10],
         float: |x| Real::log1p(x),
-        wgsl: { float: "wz_log1p(a)" },
+        complex: |x| Complex::log1p(x),
+        wgsl: { complex: "wz_z_log1p(a)", float: "wz_log1p(a)" },
         vjp: Vjp::Rule(|x, _, g| Ok(vec![divide(g, add(&x[0], 1)?)?])) }
     /// Elementwise logarithm to base 2.
     pub log2 { accepts: AsFloat, output: Same, range: 0.1..5.0,
         example: [1.0f32, 8.0] => f32 [0.0, 3.0],
         float: |x| Real::log2(x),
-        wgsl: { float: "wz_log2(a)" },
+        complex: |x| Complex::log(x) * std::f32::consts::LOG2_E,
+        wgsl: { complex: "(wz_z_log(a) * 1.4426950408889634)", float: "wz_log2(a)" },
         vjp: Vjp::Rule(|x, _, g| {
             Ok(vec![multiply(divide(g, &x[0])?, std::f64::consts::LOG2_E)?])
         }) }
@@ -74,19 +80,22 @@ unary_rows! {
         example: [1.5f32, -2.0] => f32 [-1.5, 2.0],
         float: |x| -x,
         int: |x| x.wrapping_neg(),
-        wgsl: { float: "-a", signed: "-a", unsigned: "(~a + $T(1))" },
+        complex: |x| -x,
+        wgsl: { complex: "-a", float: "-a", signed: "-a", unsigned: "(~a + $T(1))" },
         vjp: Vjp::Rule(|_, _, g| Ok(vec![negative(g)?])) }
     /// Elementwise `1 / x`.
     pub reciprocal { accepts: AsFloat, output: Same, range: 0.5..3.0,
         example: [2.0f32, -4.0] => f32 [0.5, -0.25],
         float: |x| 1.0 / x,
-        wgsl: { float: "(1.0 / a)" },
+        complex: |x| Complex::over(num_complex::Complex32::new(1.0, 0.0), x),
+        wgsl: { complex: "wz_z_div(vec2f(1.0, 0.0), a)", float: "(1.0 / a)" },
         vjp: Vjp::Rule(|_, y, g| Ok(vec![negative(multiply(g, square(y)?)?)?])) }
     /// Elementwise `1 / √x`.
     pub rsqrt { accepts: AsFloat, output: Same, range: 0.5..3.0,
         example: [4.0f32, 0.25] => f32 [0.5, 2.0],
         float: |x| Real::rsqrt(x),
-        wgsl: { float: "(1.0 / sqrt(a))" },
+        complex: |x| Complex::over(num_complex::Complex32::new(1.0, 0.0), Complex::sqrt(x)),
+        wgsl: { complex: "wz_z_div(vec2f(1.0, 0.0), wz_z_sqrt(a))", float: "(1.0 / sqrt(a))" },
         vjp: Vjp::Rule(|x, y, g| {
             Ok(vec![multiply(g, multiply(divide(y, &x[0])?, -0.5)?)?])
         }) }
@@ -101,19 +110,22 @@ unary_rows! {
         example: [-1.5f32, 0.0, 3.0] => f32 [-1.0, 0.0, 1.0],
         float: |x| Real::sign(x),
         int: |x| Integer::sign(x),
-        wgsl: { float: "wz_sign(a)", int: "wz_sign_$T(a)" },
+        complex: |x| Complex::sign(x),
+        wgsl: { complex: "wz_z_sign(a)", float: "wz_sign(a)", int: "wz_sign_$T(a)" },
         vjp: Vjp::Zero }
     /// Elementwise square root.
     pub sqrt { accepts: AsFloat, output: Same, range: 0.5..3.0,
         example: [4.0f32, 9.0] => f32 [2.0, 3.0],
         float: |x| Real::sqrt(x),
-        wgsl: { float: "sqrt(a)" },
+        complex: |x| Complex::sqrt(x),
+        wgsl: { complex: "wz_z_sqrt(a)", float: "sqrt(a)" },
         vjp: Vjp::Rule(|_, y, g| Ok(vec![divide(multiply(g, 0.5)?, y)?])) }
     /// Elementwise `x·x`.
     pub square { accepts: Any, output: Same, range: -3.0..3.0,
         example: [3.0f32, -2.0] => f32 [9.0, 4.0],
         float: |x| x * x,
         int: |x| x.wrapping_mul(x),
-        wgsl: { any: "(a * a)" },
+        complex: |x| x.times(x),
+        wgsl: { complex: "wz_z_mul(a, a)", any: "(a * a)" },
         vjp: Vjp::Rule(|x, _, g| Ok(vec![multiply(g, multiply(&x[0], 2)?)?])) }
 }

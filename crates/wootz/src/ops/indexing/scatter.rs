@@ -6,21 +6,23 @@
 //! wide windows (rows of an embedding) run in parallel, scattering single elements does not.
 
 use half::{bf16, f16};
+use num_complex::Complex32;
 use smallvec::SmallVec;
 
 use super::gather::{self, Window, broadcast_argument};
 use super::offsets::{Picks, Rules};
 use super::raw::{self, Walk};
 use crate::array::{Array, DType, Meta};
+use crate::cpu::simd::Complex;
 use crate::cpu::tile::{Storage, with_types, with_width};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Bind, GpuCall, Kernel, packed};
+use crate::gpu::{Bind, COMPLEX, GpuCall, Kernel, MATH, packed};
 use crate::op::{
     Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_shape,
 };
-use crate::ops::{astype, divide, equal, multiply, reshape, zeros_like};
+use crate::ops::{astype, conjugate, divide, equal, multiply, reshape, zeros_like};
 
 /// How an update is combined with what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,7 +330,8 @@ impl Op for Scatter {
             }
             Reduce::Add => (gradient.clone(), astype(&gathered(gradient)?, updates.dtype())?),
             Reduce::Multiply => {
-                let both = multiply(gradient, &outputs[0])?;
+                let both = multiply(gradient, conjugate(&outputs[0])?)?;
+                let updates = &conjugate(updates)?;
                 (
                     scattered(gradient, updates, Reduce::Multiply)?,
                     divide(&gathered(&both)?, updates)?,
@@ -434,6 +437,25 @@ arithmetic! {
     f64: |a, b| a + b, a * b, a.is_nan();
 }
 
+impl Arithmetic for Complex32 {
+    #[inline(always)]
+    fn sum(self, other: Self) -> Self {
+        self + other
+    }
+    #[inline(always)]
+    fn product(self, other: Self) -> Self {
+        self.times(other)
+    }
+    #[inline(always)]
+    fn above(self, other: Self) -> bool {
+        Complex::is_nan(self) || other.less(self)
+    }
+    #[inline(always)]
+    fn below(self, other: Self) -> bool {
+        Complex::is_nan(self) || self.less(other)
+    }
+}
+
 /// Applies the updates in the order of the offsets. Threads own blocks of the output: those of one
 /// outermost place, or of some windows that are single runs.
 fn combine<T: bytemuck::Pod + Send + Sync, U: Copy + Sync>(
@@ -497,6 +519,19 @@ fn combine_functions(reduce: Reduce, (updates, dtype): (DType, DType)) -> String
         );
     }
     let wide = packed::wgsl_type(dtype.class());
+    if dtype.is_complex() {
+        let value = match reducer(reduce, false) {
+            Reducer::Add => "a + b",
+            Reducer::Multiply => "wz_z_mul(a, b)",
+            Reducer::Maximum => "wz_z_maximum(a, b)",
+            Reducer::Minimum => "wz_z_minimum(a, b)",
+        };
+        return format!(
+            "{MATH}{COMPLEX}{}{}fn put(i: u32, b: vec2f) {{ let a = out_data[i]; out_set(i, {value}); }}\n",
+            packed::reader("updates", 0, updates),
+            packed::writer("out", 1, dtype),
+        );
+    }
     let load = match packed::per_word(dtype) {
         1 => "out_data[i]".to_string(),
         per_word => {

@@ -109,7 +109,7 @@ impl At {
 
     /// The array divided by values; only for floating-point arrays.
     pub fn divide(self, value: impl Into<Arg>) -> Result<Array> {
-        if !self.x.dtype().is_float() {
+        if !self.x.dtype().is_inexact() {
             let expected = "a floating-point type";
             return Err(Error::dtype("at.divide", "x", expected, self.x.dtype()));
         }

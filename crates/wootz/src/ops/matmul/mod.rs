@@ -21,7 +21,10 @@ use crate::op::{
     Batch, Case, Entry, Metas, Op, Tolerance, argument_name, expect_dtype, expect_float,
 };
 use crate::ops::elementwise::sum_to_shape;
-use crate::ops::{add, astype, broadcast_to, expand_dims, multiply, reshape, transpose_axes};
+use crate::ops::{
+    add, astype, broadcast_to, complex, expand_dims, imag, multiply, real, reshape, subtract,
+    transpose_axes,
+};
 
 /// Cases.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -127,6 +130,9 @@ pub(crate) fn entries() -> Vec<Entry> {
 /// ```
 pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
     let dtype = promoted("matmul", &[("a", a), ("b", b)])?;
+    if dtype.is_complex() {
+        return of_parts(a, b, matmul);
+    }
     product("matmul", &astype(a, dtype)?, &astype(b, dtype)?, None)
 }
 
@@ -142,6 +148,15 @@ pub fn matmul(a: &Array, b: &Array) -> Result<Array> {
 /// ```
 pub fn addmm(c: &Array, a: &Array, b: &Array, alpha: f64, beta: f64) -> Result<Array> {
     let dtype = promoted("addmm", &[("c", c), ("a", a), ("b", b)])?;
+    if dtype.is_complex() {
+        let product = scaled(&matmul(&astype(a, dtype)?, b)?, alpha)?;
+        let fits = broadcast_shapes("addmm", c.shape(), product.shape());
+        if !fits.is_ok_and(|broadcast| broadcast[..] == *product.shape()) {
+            let expected = format!("one that broadcasts to {:?}", product.shape());
+            return Err(Error::shape("addmm", "c", expected, c.shape()));
+        }
+        return if beta == 0.0 { Ok(product) } else { add(product, scaled(c, beta)?) };
+    }
     let c = (&astype(c, dtype)?, Addmm { alpha, beta });
     product("addmm", &astype(a, dtype)?, &astype(b, dtype)?, Some(c))
 }
@@ -222,6 +237,9 @@ pub fn tensordot_axes(a: &Array, b: &Array, axes_a: &[i64], axes_b: &[i64]) -> R
         let free: Vec<usize> = (0..x.rank()).filter(|axis| !taken.contains(axis)).collect();
         Ok((free, taken))
     };
+    if dtype.is_complex() {
+        return of_parts(a, b, |a, b| tensordot_axes(a, b, axes_a, axes_b));
+    }
     let (free_a, taken_a) = split("axes_a", a, axes_a)?;
     let (free_b, taken_b) = split("axes_b", b, axes_b)?;
     let lengths = |x: &Array, axes: &[usize]| -> Vec<usize> {
@@ -258,10 +276,35 @@ fn promoted(op: &'static str, arguments: &[(&str, &Array)]) -> Result<DType> {
     let (name, first) = arguments[0];
     let dtypes = arguments.iter().map(|(_, array)| array.dtype());
     let dtype = dtypes.reduce(DType::promote).unwrap_or(first.dtype());
-    if !dtype.is_float() {
+    if !dtype.is_inexact() {
         return Err(Error::dtype(op, name, "a floating-point type for one of the inputs", dtype));
     }
     Ok(dtype)
+}
+
+/// A product of complex arrays, which is linear in both, of products of their parts. One of them may be
+/// real.
+fn of_parts(
+    a: &Array,
+    b: &Array,
+    product: impl Fn(&Array, &Array) -> Result<Array>,
+) -> Result<Array> {
+    let parts = |x: &Array| -> Result<(Array, Option<Array>)> {
+        let real = astype(&real(x)?, DType::F32)?;
+        Ok((real, x.dtype().is_complex().then(|| imag(x)).transpose()?))
+    };
+    let ((a, a_imaginary), (b, b_imaginary)) = (parts(a)?, parts(b)?);
+    let mut re = product(&a, &b)?;
+    if let (Some(a), Some(b)) = (&a_imaginary, &b_imaginary) {
+        re = subtract(re, product(a, b)?)?;
+    }
+    let across = a_imaginary.map(|imaginary| product(&imaginary, &b)).transpose()?;
+    let along = b_imaginary.map(|imaginary| product(&a, &imaginary)).transpose()?;
+    match (along, across) {
+        (Some(along), Some(across)) => complex(re, add(along, across)?),
+        (Some(im), None) | (None, Some(im)) => complex(re, im),
+        (None, None) => Ok(re),
+    }
 }
 
 /// The product of arrays of one dtype, in the name of `op`, maybe added to something.

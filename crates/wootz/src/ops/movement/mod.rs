@@ -15,6 +15,7 @@ mod views;
 pub use axes::*;
 pub use join::*;
 pub use matrices::*;
+pub(crate) use pad::pad_zeros;
 pub use pad::*;
 pub(crate) use range::arange_on;
 pub use range::*;

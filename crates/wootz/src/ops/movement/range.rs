@@ -58,6 +58,9 @@ pub(crate) fn arange_on(
     if dtype == DType::Bool {
         return Err(Error::dtype("arange", "dtype", "a numeric type", dtype));
     }
+    if dtype.is_complex() {
+        return astype(&arange_on(start, stop, step, DType::F32, device)?, dtype);
+    }
     if step == 0.0 {
         return Err(Error::argument("arange", "step", "a step other than 0", step));
     }

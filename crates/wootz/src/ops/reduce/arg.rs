@@ -2,10 +2,12 @@
 //! number. The result is exact, so the order of comparisons is free.
 
 use bytemuck::Pod;
+use num_complex::Complex32;
 
 use super::cpu::{Cursor, LANES, PANEL, Plan, Source, TASK, feed, tree};
 use super::fold::{Fold, Max, Min};
 use crate::array::DType;
+use crate::cpu::simd::Complex;
 use crate::cpu::tile::{Storage, TILE, with_types};
 use crate::cpu::{CpuCall, simd, threads};
 use crate::error::Result;
@@ -48,10 +50,38 @@ macro_rules! choices {
 choices!(|_| false, u32, u64, i32, i64);
 choices!(|x| x.is_nan(), f32, f64);
 
+impl Choice<Complex32> for Max {
+    #[inline(always)]
+    fn better(a: Complex32, b: Complex32) -> bool {
+        a.less(b) || (Complex::is_nan(b) && !Complex::is_nan(a))
+    }
+    #[inline(always)]
+    fn same(a: Complex32, b: Complex32) -> bool {
+        a == b || (Complex::is_nan(a) && Complex::is_nan(b))
+    }
+}
+
+impl Choice<Complex32> for Min {
+    #[inline(always)]
+    fn better(a: Complex32, b: Complex32) -> bool {
+        b.less(a) || (Complex::is_nan(b) && !Complex::is_nan(a))
+    }
+    #[inline(always)]
+    fn same(a: Complex32, b: Complex32) -> bool {
+        <Max as Choice<Complex32>>::same(a, b)
+    }
+}
+
 /// Writes the place of the best element over `axes`.
 pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize], _: f64) -> Result<()>
 where
-    K: Choice<u32> + Choice<u64> + Choice<i32> + Choice<i64> + Choice<f32> + Choice<f64>,
+    K: Choice<u32>
+        + Choice<u64>
+        + Choice<i32>
+        + Choice<i64>
+        + Choice<f32>
+        + Choice<f64>
+        + Choice<Complex32>,
 {
     use half::{bf16, f16};
     macro_rules! body {

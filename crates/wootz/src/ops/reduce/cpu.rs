@@ -9,6 +9,7 @@
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
+use num_complex::Complex32;
 use smallvec::SmallVec;
 
 use super::fold::Fold;
@@ -34,7 +35,7 @@ pub(super) fn scratch(input: &Meta, axes: &[usize]) -> usize {
 /// Reduces the call's input over `axes`.
 pub(super) fn run<K>(call: &mut CpuCall<'_>, axes: &[usize], scale: f64) -> Result<()>
 where
-    K: Fold<u32> + Fold<u64> + Fold<i32> + Fold<i64> + Fold<f32> + Fold<f64>,
+    K: Fold<u32> + Fold<u64> + Fold<i32> + Fold<i64> + Fold<f32> + Fold<f64> + Fold<Complex32>,
 {
     use half::{bf16, f16};
     macro_rules! body {

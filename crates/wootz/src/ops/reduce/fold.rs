@@ -2,7 +2,9 @@
 
 use bytemuck::Pod;
 
-use crate::cpu::simd::Real;
+use num_complex::Complex32;
+
+use crate::cpu::simd::{Complex, Real};
 
 /// How elements of type `W` are combined.
 pub(crate) trait Fold<W: Pod>: Send + Sync + 'static {
@@ -130,3 +132,19 @@ macro_rules! float_folds {
     )*};
 }
 float_folds!(f32, f64);
+
+const BOTTOM: Complex32 = Complex32::new(f32::NEG_INFINITY, f32::NEG_INFINITY);
+const TOP: Complex32 = Complex32::new(f32::INFINITY, f32::INFINITY);
+folds!(Sum, Complex32 => Complex32, Complex32::new(0.0, 0.0), |x| x, |a, b| a + b,
+join: |results| {
+    let add = |(re, im): (f64, f64), part: Complex32| (re + part.re as f64, im + part.im as f64);
+    let (re, im) = results.fold((0.0, 0.0), add);
+    Complex32::new(re as f32, im as f32)
+});
+folds!(Prod, Complex32 => Complex32, Complex32::new(1.0, 0.0), |x| x, |a, b| a.times(b));
+folds!(Max, Complex32 => Complex32, BOTTOM, |x| x, |a, b| Complex::maximum(a, b));
+folds!(Min, Complex32 => Complex32, TOP, |x| x, |a, b| Complex::minimum(a, b));
+folds!(LogAddExp, Complex32 => Complex32, Complex32::new(f32::NEG_INFINITY, 0.0), |x| x,
+    |a, b| Complex::logaddexp(a, b));
+folds!(All, Complex32 => u32, 1, |x| (x != Complex32::default()) as u32, |a, b| a & b);
+folds!(Any, Complex32 => u32, 0, |x| (x != Complex32::default()) as u32, |a, b| a | b);

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::cpu::Plan;
 use crate::array::{Class, DType, Meta, Shape, Strides};
 use crate::error::{Error, Result};
-use crate::gpu::{Bind, GpuCall, Kernel, MATH, MAX_PARAMS, grid, packed};
+use crate::gpu::{Bind, COMPLEX, GpuCall, Kernel, MATH, MAX_PARAMS, grid, packed};
 
 /// Reduced elements of one workgroup's part; longer reductions take a second pass.
 const BLOCK: usize = 4096;
@@ -151,6 +151,12 @@ impl Pass<'_> {
         let mut text = String::from(packed::PACKING);
         text.push_str(MATH);
         text.push_str(STRUCTURED);
+        if class == Class::C64 {
+            text.push_str(COMPLEX);
+            text.push_str("fn wz_one() -> vec2f { return vec2f(1.0, 0.0); }\n");
+        } else {
+            let _ = writeln!(text, "fn wz_one() -> {value} {{ return {value}(1); }}");
+        }
         // Writing to a String cannot fail.
         text.push_str("struct Params { outputs: u32, length: u32, blocks: u32, block_length: u32, offset: u32,\n");
         for word in 5..words {
@@ -239,8 +245,20 @@ pub(crate) fn extremum(class: Class, largest: bool) -> String {
     match class {
         // On the bits, because drivers may assume that there is no NaN and no infinity.
         Class::F32 | Class::F64 => format!("return wz_{name}imum(a, b);"),
+        Class::C64 => format!("return wz_z_{name}imum(a, b);"),
         _ => format!("return {name}(a, b);"),
     }
+}
+
+/// The body that multiplies `a` and `b`.
+pub(crate) fn product(class: Class) -> String {
+    if class == Class::C64 { "return wz_z_mul(a, b);".into() } else { "return a * b;".into() }
+}
+
+/// The body that adds what `a` and `b` are the logarithms of.
+pub(crate) fn log_sum(class: Class) -> String {
+    let name = if class == Class::C64 { "wz_z_logaddexp" } else { "wz_logaddexp" };
+    format!("return {name}(a, b);")
 }
 
 /// Whether the element `v` is not zero, as a number.
@@ -259,6 +277,16 @@ pub(super) fn choice(class: Class, largest: bool) -> String {
              if ((t {sign} s && !x) || ((x || t == s) && b.i < a.i)) {{ return b; }}\n\
              return a;"
         ),
+        Class::C64 => {
+            let (worse, better) = if largest { ("a.v", "b.v") } else { ("b.v", "a.v") };
+            format!(
+                "let x = wz_z_isnan(a.v); let y = wz_z_isnan(b.v);\n\
+                 if (x != y) {{ if (y) {{ return b; }} return a; }}\n\
+                 let same = x || wz_z_equal(a.v, b.v);\n\
+                 if (wz_z_less({worse}, {better}) || (same && b.i < a.i)) {{ return b; }}\n\
+                 return a;"
+            )
+        }
         _ => format!("if (b.v {sign} a.v || (b.v == a.v && b.i < a.i)) {{ return b; }}\nreturn a;"),
     }
 }

@@ -22,7 +22,10 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Batch, Metas, Op, expect_inputs};
-use crate::ops::{astype, broadcast_to, divide, equal, multiply, reshape, softmax};
+use crate::ops::{
+    add, astype, broadcast_to, conjugate, divide, equal, exp, log, multiply, reshape, softmax,
+    stop_gradient, subtract,
+};
 
 /// Axes to reduce: all of them (`()`), one, or several; negative axes count from the end.
 #[derive(Clone, Debug, PartialEq)]
@@ -222,7 +225,7 @@ reductions! {
     /// integers.
     prod, prod_keepdims {
         fold: Prod, output: Word, empty: Anything,
-        wgsl: [|_| "v".into(), |_| "return a * b;".into(), "Acc(1)"],
+        wgsl: [|_| "v".into(), gpu::product, "wz_one()"],
         vjp: Some(|x, _, g, reduce| multiply(g, composed::others_product(x, &reduce.axes)?)),
         example: "let x = wootz::Array::new([[1, 2], [3, 4]])?;\nassert_eq!(wootz::prod(&x, (), false)?.item::<i32>()?, 24);"
     }
@@ -340,6 +343,12 @@ pub fn logsumexp(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Arr
     let axes = axes.into().normalize(LOGSUMEXP.name, x.rank())?;
     if axes.is_empty() && x.size() > 0 {
         return Ok(x);
+    }
+    if x.dtype().is_complex() {
+        let largest = stop_gradient(max(&x, &axes[..], true)?)?;
+        let total = sum(&exp(subtract(&x, &largest)?)?, &axes[..], true)?;
+        let shape = reduced_shape(x.shape(), &axes, keepdims);
+        return reshape(&add(log(total)?, largest)?, &shape);
     }
     // The CPU kernel reads along the reduced axes, so these are brought together first.
     let plan = cpu::Plan::new(&x.meta().layout, &axes);
@@ -502,7 +511,9 @@ impl Op for Reduce {
         let x = &inputs[0];
         let kept = reduced_shape(x.shape(), &self.axes, true);
         let (y, gradient) = (reshape(&outputs[0], &kept)?, reshape(gradient, &kept)?);
-        Ok(vec![Some(astype(&vjp(x, &y, &gradient, self)?, x.dtype())?)])
+        // Gradients of complex functions are multiplied by conjugates of derivatives.
+        let gradient = conjugate(vjp(x, &y, &conjugate(gradient)?, self)?)?;
+        Ok(vec![Some(astype(&gradient, x.dtype())?)])
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {

@@ -11,7 +11,7 @@ use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
 use crate::cpu::tile::{self, Storage};
 use crate::error::{Error, Result};
-use crate::ops::{astype, broadcast_to, multiply, subtract};
+use crate::ops::{add, astype, broadcast_to, complex, imag, multiply, real, subtract};
 
 /// The mean over axes; integers become `float32`. The mean of nothing is NaN.
 ///
@@ -22,10 +22,18 @@ use crate::ops::{astype, broadcast_to, multiply, subtract};
 /// ```
 pub fn mean(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
     let x = astype(x, x.dtype().to_float())?;
+    if x.dtype().is_complex() {
+        let axes = axes.into();
+        return complex(
+            mean(&real(&x)?, axes.clone(), keepdims)?,
+            mean(&imag(&x)?, axes, keepdims)?,
+        );
+    }
     super::apply(&MEAN, &x, &axes.into(), keepdims)
 }
 
-/// The variance over axes, with divisor `n - ddof`; integers become `float32`.
+/// The variance over axes, with divisor `n - ddof`; integers become `float32`. That of complex numbers is
+/// the mean square of their distances from the mean, a `float32`.
 ///
 /// ```
 /// let x = wootz::Array::new([1.0f32, 2.0, 4.0, 5.0])?;
@@ -35,6 +43,10 @@ pub fn mean(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
 pub fn var(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Result<Array> {
     let x = astype(x, x.dtype().to_float())?;
     let axes = axes.into().normalize(VAR.name, x.rank())?;
+    if x.dtype().is_complex() {
+        let part = |x: Array| var(&x, &axes[..], keepdims, ddof);
+        return add(part(real(&x)?)?, part(imag(&x)?)?);
+    }
     Array::apply(Reduce { row: &VAR, axes, keepdims, ddof }, &[&x])
 }
 

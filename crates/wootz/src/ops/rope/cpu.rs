@@ -5,6 +5,7 @@ use half::{bf16, f16};
 
 use super::{Positions, Rope, Sizes};
 use crate::array::{DType, Meta};
+use crate::cpu::cast::Convert;
 use crate::cpu::simd::rows::{Float, LANES};
 use crate::cpu::simd::{Real, stream};
 use crate::cpu::tile::{Storage, with_types};
@@ -77,7 +78,8 @@ fn given_positions<W: Float>(call: &CpuCall<'_>, rope: &Rope) -> Result<Vec<W>> 
     }
     macro_rules! body {
         ($narrow:ty, $wide:ty) => {{
-            let wide = call.input::<$narrow>(2)?.iter().map(|place| place.widen() as f64);
+            let place = |place: &$narrow| Convert::<f64>::convert(place.widen());
+            let wide = call.input::<$narrow>(2)?.iter().map(place);
             Ok(wide.map(W::from_f64).collect())
         }};
     }

@@ -4,6 +4,7 @@
 use std::marker::PhantomData;
 
 use bytemuck::Pod;
+use num_complex::Complex32;
 
 use super::{Scan, Start, around};
 use crate::array::DType;
@@ -23,7 +24,8 @@ where
         + Fold<i32, Acc = i32>
         + Fold<i64, Acc = i64>
         + Fold<f32, Acc = f32>
-        + Fold<f64, Acc = f64>,
+        + Fold<f64, Acc = f64>
+        + Fold<Complex32, Acc = Complex32>,
 {
     use half::{bf16, f16};
     macro_rules! body {

@@ -4,7 +4,7 @@ use super::linear::Linear;
 use super::{Scan, Start, around};
 use crate::array::{Class, DType};
 use crate::error::Result;
-use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
+use crate::gpu::{Bind, COMPLEX, GpuCall, Kernel, MATH, grid, packed};
 
 /// Records a scan.
 pub(super) fn scan(call: &mut GpuCall<'_>, scan: &Scan) -> Result<()> {
@@ -33,7 +33,9 @@ pub(super) fn scan(call: &mut GpuCall<'_>, scan: &Scan) -> Result<()> {
             first(dtype, scan.row.start),
         );
         let (reader, writer) = (packed::reader("x", 0, dtype), packed::writer("y", 1, output));
-        [packed::PACKING, MATH, &header, &reader, &writer, include_str!("scan.wgsl")].concat()
+        let complex = if dtype.is_complex() { COMPLEX } else { "" };
+        let scan = include_str!("scan.wgsl");
+        [packed::PACKING, MATH, complex, &header, &reader, &writer, scan].concat()
     };
     call.launch(&Kernel {
         variant: format!("{dtype} {output} {} {}", scan.reverse, scan.inclusive),
@@ -59,6 +61,23 @@ pub(super) fn linear(call: &mut GpuCall<'_>, op: &Linear) -> Result<()> {
             op.reverse
         );
         let mut text = [packed::PACKING, MATH, &header].concat();
+        text.push_str(match dtype.is_complex() {
+            true => {
+                "alias Wide = vec2f;\n\
+                 fn times(a: vec2f, b: vec2f) -> vec2f { return wz_z_mul(a, b); }\n\
+                 fn is_nan(a: vec2f) -> bool { return wz_z_isnan(a); }\n\
+                 fn same(a: vec2f, b: vec2f) -> bool { return wz_z_equal(a, b); }\n"
+            }
+            false => {
+                "alias Wide = f32;\n\
+                 fn times(a: f32, b: f32) -> f32 { return a * b; }\n\
+                 fn is_nan(a: f32) -> bool { return wz_isnan(a); }\n\
+                 fn same(a: f32, b: f32) -> bool { return wz_equal(a, b); }\n"
+            }
+        });
+        if dtype.is_complex() {
+            text.push_str(COMPLEX);
+        }
         for (index, name) in names.iter().enumerate() {
             text.push_str(&packed::reader(name, index, dtype));
         }
@@ -86,6 +105,7 @@ pub(super) fn linear(call: &mut GpuCall<'_>, op: &Linear) -> Result<()> {
 fn first(dtype: DType, start: Start) -> String {
     let text = match (start, dtype) {
         (Start::Zero, _) => "Acc(0)",
+        (Start::One, DType::C64) => "vec2f(1.0, 0.0)",
         (Start::One, _) => "Acc(1)",
         (Start::Lowest, DType::Bool) => "0u",
         (Start::Highest, DType::Bool) => "1u",
@@ -98,6 +118,7 @@ fn first(dtype: DType, start: Start) -> String {
             Class::I32 => "i32(-2147483647 - 1)",
             Class::I64 => "(i64(1) << 63u)",
             Class::F32 | Class::F64 => "-wz_inf()",
+            Class::C64 => "vec2f(-wz_inf())",
         },
         (Start::Highest, _) => match dtype.class() {
             Class::U32 => "0xffffffffu",
@@ -105,6 +126,7 @@ fn first(dtype: DType, start: Start) -> String {
             Class::I32 => "2147483647i",
             Class::I64 => "~(i64(1) << 63u)",
             Class::F32 | Class::F64 => "wz_inf()",
+            Class::C64 => "vec2f(wz_inf())",
         },
     };
     text.into()

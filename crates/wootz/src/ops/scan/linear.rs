@@ -1,6 +1,8 @@
 //! Linear recurrences along an axis: what the gradients of scans are made of. Their own gradients
 //! are recurrences again.
 
+use num_complex::Complex32;
+
 use super::{around, shifted};
 use crate::array::{Array, DType, Meta};
 use crate::cpu::tile::Storage;
@@ -9,9 +11,9 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Batch, Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_inputs, expect_shape,
+    Batch, Metas, Op, expect_contiguous, expect_dtype, expect_inexact, expect_inputs, expect_shape,
 };
-use crate::ops::multiply;
+use crate::ops::{conjugate, multiply};
 
 /// `s` with `s_t = b_t + a·s_u` along `axis`, where `u` is scanned before `t` and `a` is taken at
 /// `t`, or with `lag` at `u`.
@@ -66,28 +68,28 @@ impl Kind {
         match self {
             Kind::Plain => {
                 "let factor = a(p.offset0 + t);\n\
-                 running = b(p.offset1 + t) + select(factor * running, 0.0, begins);\n\
+                 running = b(p.offset1 + t) + select(times(factor, running), Wide(), begins);\n\
                  s_set(t, running);"
             }
             Kind::Lagged => {
                 "let factor = a(p.offset0 + u);\n\
-                 running = b(p.offset1 + t) + select(factor * running, 0.0, begins);\n\
+                 running = b(p.offset1 + t) + select(times(factor, running), Wide(), begins);\n\
                  s_set(t, running);"
             }
             Kind::Gather => {
                 // The element scanned before `t` is the next one here.
                 "let later = base + select(k + 1u, p.length - 2u - k, REVERSE) * p.inner;\n\
                  let here = x(p.offset0 + t);\n\
-                 var wins = wz_order(here) == wz_order(y(p.offset1 + t)) && !wz_isnan(here);\n\
-                 if (wz_isnan(here)) { wins = ends || !wz_isnan(y(p.offset1 + select(later, t, ends))); }\n\
+                 var wins = same(here, y(p.offset1 + t));\n\
+                 if (is_nan(here)) { wins = ends || !is_nan(y(p.offset1 + select(later, t, ends))); }\n\
                  running += v(p.offset2 + t);\n\
-                 s_set(t, select(0.0, running, wins));\n\
-                 if (wins) { running = 0.0; }"
+                 s_set(t, select(Wide(), running, wins));\n\
+                 if (wins) { running = Wide(); }"
             }
             Kind::Spread => {
                 "let here = x(p.offset0 + t);\n\
-                 var wins = wz_order(here) == wz_order(y(p.offset1 + t)) && !wz_isnan(here);\n\
-                 if (wz_isnan(here)) { wins = begins || !wz_isnan(y(p.offset1 + u)); }\n\
+                 var wins = same(here, y(p.offset1 + t));\n\
+                 if (is_nan(here)) { wins = begins || !is_nan(y(p.offset1 + u)); }\n\
                  if (wins) { running = v(p.offset2 + t); }\n\
                  s_set(t, running);"
             }
@@ -120,7 +122,7 @@ impl Op for Linear {
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         expect_inputs(self, inputs, self.kind.inputs().len())?;
-        expect_float(self, inputs, 0)?;
+        expect_inexact(self, inputs, 0)?;
         for index in 0..inputs.len() {
             expect_dtype(self, inputs, index, inputs[0].dtype)?;
             expect_shape(self, inputs, index, inputs[0].shape())?;
@@ -135,6 +137,7 @@ impl Op for Linear {
             DType::BF16 => self.lines::<half::bf16>(call),
             DType::F32 => self.lines::<f32>(call),
             DType::F64 => self.lines::<f64>(call),
+            DType::C64 => self.lines::<Complex32>(call),
             other => Err(Error::dtype(self.name(), "a", "a floating-point type", other)),
         }
     }
@@ -151,8 +154,10 @@ impl Op for Linear {
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
         let Some(g) = &cotangents[0] else { return Ok(vec![None; inputs.len()]) };
+        // Gradients of complex functions are multiplied by conjugates of derivatives.
+        let g = &conjugate(g)?;
         let (axis, reverse) = (self.axis, self.reverse);
-        Ok(match self.kind {
+        let gradients = match self.kind {
             Kind::Plain => {
                 let to_b = recurrence(&inputs[0], g, axis, !reverse, true)?;
                 let before = shifted(&outputs[0], axis, !reverse)?;
@@ -171,7 +176,8 @@ impl Op for Linear {
                 };
                 vec![None, None, Some(to_v)]
             }
-        })
+        };
+        gradients.into_iter().map(|gradient| gradient.map(conjugate).transpose()).collect()
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
@@ -238,7 +244,7 @@ impl Linear {
     }
 }
 
-/// What is needed of `f32` and `f64`.
+/// What is needed of numbers.
 trait Number: Copy + PartialEq + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> {
     const ZERO: Self;
     fn is_nan(self) -> bool;
@@ -248,6 +254,13 @@ impl Number for f32 {
     const ZERO: f32 = 0.0;
     fn is_nan(self) -> bool {
         self.is_nan()
+    }
+}
+
+impl Number for Complex32 {
+    const ZERO: Complex32 = Complex32::new(0.0, 0.0);
+    fn is_nan(self) -> bool {
+        Complex32::is_nan(self)
     }
 }
 

@@ -12,7 +12,7 @@ fn main(
         return;
     }
     let base = (line / p.inner) * p.length * p.inner + line % p.inner;
-    var running = 0.0;
+    var running = Wide();
     for (var k = 0u; k < p.length; k++) {
         let t = base + select(k, p.length - 1u - k, REVERSE) * p.inner;
         let u = select(base + select(k - 1u, p.length - k, REVERSE) * p.inner, t, k == 0u);

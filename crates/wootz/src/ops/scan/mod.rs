@@ -18,7 +18,9 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Batch, Metas, Op, expect_contiguous, expect_inputs};
-use crate::ops::{astype, concatenate, exp, multiply, reshape, slice, subtract, zeros_like};
+use crate::ops::{
+    astype, concatenate, conjugate, exp, multiply, reshape, slice, subtract, zeros_like,
+};
 
 /// One row of the table.
 pub(crate) struct Row {
@@ -98,7 +100,7 @@ scans! {
         example: "let x = wootz::Array::new([1, 2, 3])?;\nassert_eq!(wootz::cumsum(&x, 0, false, true)?.to_vec::<i32>()?, [1, 3, 6]);",
         vjp: |scan, _, _, g| scan.again(&ROWS[Index::cumsum as usize], g, !scan.reverse, scan.inclusive) }
     /// Products of the elements so far along an axis, or of the flattened array for `()`.
-    cumprod { fold: Prod, combine: |_| "return a * b;".into(), start: One, float: false,
+    cumprod { fold: Prod, combine: crate::ops::reduce::gpu::product, start: One, float: false,
         example: "let x = wootz::Array::new([1, 2, 3])?;\nassert_eq!(wootz::cumprod(&x, 0, false, true)?.to_vec::<i32>()?, [1, 2, 6]);",
         vjp: |scan, x, _, g| {
             // The product before an element, times the gradients behind it, each with the product
@@ -119,7 +121,7 @@ scans! {
         example: "let x = wootz::Array::new([2, 3, 1])?;\nassert_eq!(wootz::cummin(&x, 0, false, true)?.to_vec::<i32>()?, [2, 2, 1]);",
         vjp: |scan, x, y, g| winners(x, y, g, scan.axis, scan.reverse, false) }
     /// Logarithms of the sums of `e^x` so far along an axis, or of the flattened array for `()`.
-    logcumsumexp { fold: LogAddExp, combine: |_| "return wz_logaddexp(a, b);".into(),
+    logcumsumexp { fold: LogAddExp, combine: crate::ops::reduce::gpu::log_sum,
         start: Lowest, float: true,
         example: "let x = wootz::Array::new([0.0f32, 0.0])?;\nassert_eq!(wootz::logcumsumexp(&x, 0, false, true)?.to_vec::<f32>()?, [0.0, 0.6931472]);",
         vjp: |scan, x, y, g| {
@@ -239,12 +241,14 @@ impl Op for Scan {
     ) -> Result<Vec<Option<Array>>> {
         let Some(gradient) = &cotangents[0] else { return Ok(vec![None]) };
         let x = &inputs[0];
+        // Gradients of complex functions are multiplied by conjugates of derivatives.
+        let gradient = &conjugate(gradient)?;
         if self.inclusive || self.row.start == Start::Zero {
-            return Ok(vec![Some((self.row.vjp)(self, x, &outputs[0], gradient)?)]);
+            return Ok(vec![Some(conjugate((self.row.vjp)(self, x, &outputs[0], gradient)?)?)]);
         }
         // An exclusive scan is an inclusive one, one step later.
         let y = self.again(self.row, x, self.reverse, true)?;
-        Ok(vec![Some((self.row.vjp)(self, x, &y, &self.later(gradient)?)?)])
+        Ok(vec![Some(conjugate((self.row.vjp)(self, x, &y, &self.later(gradient)?)?)?)])
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {

@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 use half::{bf16, f16};
+use num_complex::Complex32;
 
 use super::Side;
 use crate::array::DType;
@@ -54,6 +55,18 @@ macro_rules! sortable_floats {
 sortable_floats!(f16: u16, 0x7c00; bf16: u16, 0x7f80; f32: u32, 0x7f80_0000;
     f64: u64, 0x7ff0_0000_0000_0000);
 
+/// By the real part, then by the imaginary one; with a NaN in either last.
+impl Sortable for Complex32 {
+    type Key = u64;
+    #[inline(always)]
+    fn key(self) -> u64 {
+        match self.re.is_nan() || self.im.is_nan() {
+            true => u64::MAX,
+            false => (self.re.key() as u64) << 32 | self.im.key() as u64,
+        }
+    }
+}
+
 /// Calls a function generic over the elements of a dtype.
 macro_rules! with_elements {
     ($dtype:expr, $function:ident($($argument:expr),*)) => {
@@ -70,6 +83,7 @@ macro_rules! with_elements {
             DType::BF16 => $function::<bf16>($($argument),*),
             DType::F32 => $function::<f32>($($argument),*),
             DType::F64 => $function::<f64>($($argument),*),
+            DType::C64 => $function::<Complex32>($($argument),*),
         }
     };
 }

@@ -129,6 +129,16 @@ fn key_function(dtype: DType) -> String {
         }
         DType::F16 => float_key(0x8000, 0x7c00, 0xffff),
         DType::BF16 => float_key(0x8000, 0x7f80, 0xffff),
+        DType::C64 => {
+            return format!(
+                "fn part_key(bits: u32) -> u32 {{ {} }}\n\
+                 fn key(bits: u64) -> u64 {{\n\
+                 let re = u32(bits & u64(0xffffffffu)); let im = u32(bits >> 32u);\n\
+                 if (max(re & 0x7fffffffu, im & 0x7fffffffu) > 0x7f800000u) {{ return ~u64(0); }}\n\
+                 return (u64(part_key(re)) << 32u) | u64(part_key(im));\n}}\n",
+                float_key(0x8000_0000, 0x7f80_0000, 0xffff_ffff)
+            );
+        }
         DType::F32 => float_key(0x8000_0000, 0x7f80_0000, 0xffff_ffff),
         _ => "return bits;".to_string(),
     };

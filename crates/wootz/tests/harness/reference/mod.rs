@@ -1,6 +1,7 @@
 //! What operations should give: plain loops over doubles that share no code with the kernels.
 
 mod attention;
+mod complex;
 mod elementwise;
 mod experts;
 mod factors;
@@ -97,6 +98,7 @@ impl Known {
 pub(crate) fn cases() -> Vec<Known> {
     let families = [
         attention::cases(),
+        complex::cases(),
         experts::cases(),
         factors::cases(),
         movement::cases(),
@@ -127,6 +129,14 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
         "gated_delta_backward",
         "gated_delta's gradients are made of it: finite differences are its reference",
     ),
+    ("fftn", "made of fft axis after axis, and compared with recorded values of MLX"),
+    ("fftshift", "made of roll, and compared with recorded values of MLX"),
+    ("ifftn", "as fftn"),
+    ("ifftshift", "as fftshift"),
+    ("irfftn", "as fftn"),
+    ("istft", "the inverse of stft, and compared with recorded values of MLX"),
+    ("rfftn", "as fftn"),
+    ("stft", "rfft of frames, and compared with recorded values of MLX"),
     ("dequantize", "compared bit by bit with recorded values of MLX and gguf"),
     ("divmod", "composed of floor_divide and remainder, which have references"),
     ("gather", "take and take_along_axis are its cases with references"),
