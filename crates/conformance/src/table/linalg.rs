@@ -10,10 +10,12 @@ rows! {
     "linalg.cholesky_inv" => |c| one(linalg::cholesky_inv(&c.array("a")?, c.flag("upper")?)),
     "linalg.cross" => |c| one(linalg::cross(&c.array("a")?, &c.array("b")?, c.int("axis")?)),
     "linalg.det" => |c| one(linalg::det(&c.array("a")?)),
+    "linalg.eig" => |c| many(linalg::eig(&c.array("a")?).map(|(w, v)| [w, v])),
     "linalg.eigh" => |c| {
         let pair = linalg::eigh(&c.array("a")?, triangle(c)?);
         many(pair.map(|(w, v)| [w, v]))
     },
+    "linalg.eigvals" => |c| one(linalg::eigvals(&c.array("a")?)),
     "linalg.eigvalsh" => |c| one(linalg::eigvalsh(&c.array("a")?, triangle(c)?)),
     "linalg.inv" => |c| one(linalg::inv(&c.array("a")?)),
     "linalg.lu" => |c| many(linalg::lu(&c.array("a")?).map(|(p, l, u)| [p, l, u])),

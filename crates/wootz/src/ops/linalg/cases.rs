@@ -6,7 +6,7 @@ use super::*;
 use crate::array::{Array, DType};
 use crate::error::Result;
 use crate::op::{Case, Entry, Gradient, Tolerance};
-use crate::ops::{add, astype, matmul, multiply};
+use crate::ops::{add, astype, imag, matmul, multiply, real};
 
 const SINGLE: &[DType] = &[DType::F32];
 
@@ -45,6 +45,23 @@ pub(crate) fn entries() -> Vec<Entry> {
                 case("of two rows", &[&[3, 2, 2]], |x| Ok(vec![det(&dominant(&x[0])?)?])),
                 case("of three rows", &[&[2, 3, 3]], |x| Ok(vec![det(&dominant(&x[0])?)?])),
                 case("of four rows", &[&[4, 4]], |x| Ok(vec![det(&dominant(&x[0])?)?])),
+            ],
+        ),
+        one(
+            "linalg.eig",
+            vec![
+                case("batch", &[&[2, 3, 3]], |x| {
+                    let (w, v) = eig(&apart(&x[0])?)?;
+                    Ok(vec![real(&w)?, imag(&w)?, real(&v)?, imag(&v)?])
+                })
+                .gradient(Gradient::None),
+            ],
+        ),
+        one(
+            "linalg.eigvals",
+            vec![
+                case("one", &[&[4, 4]], |x| Ok(vec![real(eigvals(&apart(&x[0])?)?)?]))
+                    .gradient(Gradient::None),
             ],
         ),
         one(

@@ -1,7 +1,7 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 
-use super::dense::{self, Failure, Matrix};
-use super::host::{Factorization, Part, Values, apply, apply_one};
+use super::dense::{self, Complex, Failure, Matrix, Number};
+use super::host::{ComplexFn, Factorization, Part, Values, apply, apply_one};
 use super::parts::{add_all, diagonal_matrix, inverse_gaps, product, symmetric, t};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
@@ -71,21 +71,15 @@ impl Factorization for Eigh {
 
     fn parts(&self, sizes: &[[usize; 2]]) -> Result<Vec<Part>> {
         let [n, _] = sizes[0];
-        Ok(vec![Part::vector(n), Part::matrix(n, n)])
+        Ok(vec![Part::vector(n).real(), Part::matrix(n, n)])
     }
 
     fn compute(&self, inputs: Vec<Matrix<f64>>, _: DType) -> Result<Vec<Values>, Failure> {
-        let mut results = Vec::with_capacity(2);
-        for a in inputs {
-            if !is_finite(&a, self.upper) {
-                let sizes = [a.rows, a.rows * a.rows];
-                results.extend(sizes.map(|size| Values::Real(vec![f64::NAN; size])));
-                continue;
-            }
-            let (values, vectors) = dense::eigh(&a, self.upper, true)?;
-            results.extend([Values::Real(values), vectors.into()]);
-        }
-        Ok(results)
+        factors(inputs, self.upper)
+    }
+
+    fn complex(&self) -> Option<ComplexFn<Eigh>> {
+        Some(|eigh, inputs| factors::<Complex>(inputs, eigh.upper))
     }
 
     fn vjp(
@@ -123,15 +117,15 @@ impl Factorization for Eigvalsh {
     }
 
     fn parts(&self, sizes: &[[usize; 2]]) -> Result<Vec<Part>> {
-        Ok(vec![Part::vector(sizes[0][0])])
+        Ok(vec![Part::vector(sizes[0][0]).real()])
     }
 
     fn compute(&self, inputs: Vec<Matrix<f64>>, _: DType) -> Result<Vec<Values>, Failure> {
-        let values = inputs.iter().map(|a| match is_finite(a, self.upper) {
-            true => Ok(Values::Real(dense::eigh(a, self.upper, false)?.0)),
-            false => Ok(Values::Real(vec![f64::NAN; a.rows])),
-        });
-        values.collect()
+        values(&inputs, self.upper)
+    }
+
+    fn complex(&self) -> Option<ComplexFn<Eigvalsh>> {
+        Some(|eigvalsh, inputs| values::<Complex>(&inputs, eigvalsh.upper))
     }
 
     fn vjp(
@@ -147,8 +141,34 @@ impl Factorization for Eigvalsh {
     }
 }
 
+fn factors<T: Number>(inputs: Vec<Matrix<T>>, upper: bool) -> Result<Vec<Values>, Failure>
+where
+    Values: From<Matrix<T>>,
+{
+    let mut results = Vec::with_capacity(2);
+    for a in inputs {
+        if !is_finite(&a, upper) {
+            let vectors = vec![T::from_real(f64::NAN); a.rows * a.rows];
+            let vectors = Matrix::new(a.rows, a.rows, vectors);
+            results.extend([Values::Real(vec![f64::NAN; a.rows]), vectors.into()]);
+            continue;
+        }
+        let (values, vectors) = dense::eigh(&a, upper, true)?;
+        results.extend([Values::Real(values), vectors.into()]);
+    }
+    Ok(results)
+}
+
+fn values<T: Number>(inputs: &[Matrix<T>], upper: bool) -> Result<Vec<Values>, Failure> {
+    let values = inputs.iter().map(|a| match is_finite(a, upper) {
+        true => Ok(Values::Real(dense::eigh(a, upper, false)?.0)),
+        false => Ok(Values::Real(vec![f64::NAN; a.rows])),
+    });
+    values.collect()
+}
+
 /// Whether the triangle that is read has no NaNs and infinities.
-fn is_finite(a: &Matrix<f64>, upper: bool) -> bool {
+fn is_finite<T: Number>(a: &Matrix<T>, upper: bool) -> bool {
     (0..a.rows).all(|i| {
         let read = if upper { &a.row(i)[i..] } else { &a.row(i)[..=i] };
         read.iter().all(|value| value.is_finite())

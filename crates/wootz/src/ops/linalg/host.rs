@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 use std::sync::OnceLock;
 
+use num_complex::Complex32;
 use smallvec::{SmallVec, smallvec};
 
-use super::dense::{Failure, Matrix};
+use super::dense::{Complex, Failure, Matrix};
 use crate::array::{Array, DType, Meta, Shape};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
@@ -31,7 +32,12 @@ pub(super) trait Factorization: Copy + Debug + Send + Sync + 'static {
     /// The results; `dtype` is that of the arrays.
     fn compute(&self, inputs: Vec<Matrix<f64>>, dtype: DType) -> Result<Vec<Values>, Failure>;
 
-    /// As [`Op::vjp`].
+    /// The results for complex matrices, if it takes them.
+    fn complex(&self) -> Option<ComplexFn<Self>> {
+        None
+    }
+
+    /// As [`Op::vjp`], for real matrices.
     fn vjp(
         &self,
         inputs: &[Array],
@@ -40,34 +46,66 @@ pub(super) trait Factorization: Copy + Debug + Send + Sync + 'static {
     ) -> Result<Vec<Option<Array>>>;
 }
 
-/// The shape of a result for one matrix, and whether it is made of indices.
+/// As [`Factorization::compute`], for complex matrices.
+pub(super) type ComplexFn<F> = fn(&F, Vec<Matrix<Complex>>) -> Result<Vec<Values>, Failure>;
+
+/// The shape of a result for one matrix, and what it is made of.
 pub(super) struct Part {
     shape: SmallVec<[usize; 2]>,
-    index: bool,
+    kind: Kind,
+}
+
+/// What a result is made of.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// As the argument.
+    Same,
+    /// Real numbers, whatever the argument is.
+    Real,
+    /// Complex numbers, whatever the argument is.
+    Complex,
+    Index,
 }
 
 impl Part {
     pub(super) fn scalar() -> Part {
-        Part { shape: smallvec![], index: false }
+        Part { shape: smallvec![], kind: Kind::Same }
     }
 
     pub(super) fn vector(length: usize) -> Part {
-        Part { shape: smallvec![length], index: false }
+        Part { shape: smallvec![length], kind: Kind::Same }
     }
 
     pub(super) fn matrix(rows: usize, columns: usize) -> Part {
-        Part { shape: smallvec![rows, columns], index: false }
+        Part { shape: smallvec![rows, columns], kind: Kind::Same }
+    }
+
+    /// Real numbers, also for complex matrices.
+    pub(super) fn real(self) -> Part {
+        Part { kind: Kind::Real, ..self }
+    }
+
+    /// Complex numbers, also for real matrices.
+    pub(super) fn complex(self) -> Part {
+        Part { kind: Kind::Complex, ..self }
     }
 
     pub(super) fn indices(length: usize) -> Part {
-        Part { shape: smallvec![length], index: true }
+        Part { shape: smallvec![length], kind: Kind::Index }
     }
 }
 
 /// A result for one matrix.
 pub(super) enum Values {
     Real(Vec<f64>),
+    Complex(Vec<Complex>),
     Indices(Vec<u32>),
+}
+
+impl From<Matrix<Complex>> for Values {
+    fn from(matrix: Matrix<Complex>) -> Values {
+        Values::Complex(matrix.values)
+    }
 }
 
 impl From<Matrix<f64>> for Values {
@@ -104,8 +142,15 @@ struct OnHost<F>(F);
 /// Checks dtype and shape of an input, and tells the size of its matrices.
 fn check<F: Factorization>(op: &OnHost<F>, index: usize, meta: &Meta) -> Result<[usize; 2]> {
     let name = || argument_name(op, index);
-    if !matches!(meta.dtype, DType::F32 | DType::F64) {
-        return Err(Error::dtype(op.name(), name(), "float32 or float64", meta.dtype));
+    match (meta.dtype, op.0.complex()) {
+        (DType::F32 | DType::F64, _) | (DType::C64, Some(_)) => {}
+        (other, None) => {
+            return Err(Error::dtype(op.name(), name(), "float32 or float64", other));
+        }
+        (other, Some(_)) => {
+            let expected = "float32, float64 or complex64";
+            return Err(Error::dtype(op.name(), name(), expected, other));
+        }
     }
     let [.., rows, columns] = *meta.shape() else {
         return Err(Error::shape(op.name(), name(), "one of at least 2 axes", meta.shape()));
@@ -149,7 +194,12 @@ impl<F: Factorization> Op for OnHost<F> {
         (self.0.parts(&sizes)?.iter())
             .map(|part| {
                 let shape: Shape = batch.iter().chain(&part.shape).copied().collect();
-                let dtype = if part.index { DType::U32 } else { inputs[0].dtype };
+                let dtype = match (part.kind, inputs[0].dtype) {
+                    (Kind::Index, _) => DType::U32,
+                    (Kind::Complex, _) => DType::C64,
+                    (Kind::Real, DType::C64) => DType::F32,
+                    (_, dtype) => dtype,
+                };
                 Meta::new(self.name(), &shape, dtype)
             })
             .collect()
@@ -168,9 +218,17 @@ impl<F: Factorization> Op for OnHost<F> {
         let per_task = (TASK_ELEMENTS / elements.max(1)).max(1);
         threads::for_each(count.div_ceil(per_task), |task| {
             for place in task * per_task..count.min((task + 1) * per_task) {
-                let inputs = sources.iter().map(|source| source.matrix(place)).collect();
+                let result = match self.0.complex().filter(|_| dtype == DType::C64) {
+                    Some(compute) => {
+                        compute(&self.0, sources.iter().map(|s| s.complex(place)).collect())
+                    }
+                    None => {
+                        let inputs = sources.iter().map(|source| source.matrix(place)).collect();
+                        self.0.compute(inputs, dtype)
+                    }
+                };
                 // Each place is computed once.
-                let _new = results[place].set(self.0.compute(inputs, dtype));
+                let _new = results[place].set(result);
             }
         });
         let mut all = Vec::with_capacity(count);
@@ -193,6 +251,10 @@ impl<F: Factorization> Op for OnHost<F> {
         outputs: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
+        if inputs.iter().any(|input| input.dtype() == DType::C64) {
+            let reason = "gradients of factors of complex matrices are not known here";
+            return Err(Error::NotDifferentiable { op: self.name(), reason });
+        }
         self.0.vjp(inputs, outputs, cotangents)
     }
 
@@ -226,6 +288,7 @@ struct Source<'a> {
 enum Elements<'a> {
     Single(&'a [f32]),
     Double(&'a [f64]),
+    Complex(&'a [Complex32]),
 }
 
 impl<'a> Source<'a> {
@@ -236,20 +299,39 @@ impl<'a> Source<'a> {
         };
         let elements = match meta.dtype {
             DType::F64 => Elements::Double(call.input(input)?),
+            DType::C64 => Elements::Complex(call.input(input)?),
             _ => Elements::Single(call.input(input)?),
         };
         Ok(Source { rows, columns, elements })
     }
 
-    /// One matrix, in doubles.
+    /// One matrix, in doubles; of complex numbers the real parts.
     fn matrix(&self, place: usize) -> Matrix<f64> {
-        let size = self.rows * self.columns;
-        let range = place * size..(place + 1) * size;
+        let range = self.range(place);
         let values = match self.elements {
             Elements::Single(values) => values[range].iter().map(|&value| value.into()).collect(),
             Elements::Double(values) => values[range].to_vec(),
+            Elements::Complex(values) => {
+                values[range].iter().map(|value| value.re.into()).collect()
+            }
         };
         Matrix::new(self.rows, self.columns, values)
+    }
+
+    /// One matrix, as complex numbers.
+    fn complex(&self, place: usize) -> Matrix<Complex> {
+        let values = match self.elements {
+            Elements::Complex(values) => (values[self.range(place)].iter())
+                .map(|value| Complex::new(value.re.into(), value.im.into()))
+                .collect(),
+            _ => self.matrix(place).values.into_iter().map(|re| Complex::new(re, 0.0)).collect(),
+        };
+        Matrix::new(self.rows, self.columns, values)
+    }
+
+    fn range(&self, place: usize) -> std::ops::Range<usize> {
+        let size = self.rows * self.columns;
+        place * size..(place + 1) * size
     }
 }
 
@@ -261,14 +343,22 @@ fn write<'a>(
 ) -> Result<()> {
     let real = |values: &'a Values| match values {
         Values::Real(values) => &values[..],
-        Values::Indices(_) => &[],
+        _ => &[],
+    };
+    let complex = |values: &'a Values| match values {
+        Values::Complex(values) => &values[..],
+        _ => &[],
     };
     let index = |values: &'a Values| match values {
-        Values::Real(_) => &[],
         Values::Indices(values) => &values[..],
+        _ => &[],
     };
     match call.output_meta(output).dtype {
         DType::U32 => store(call.output(output)?, results.flat_map(index).copied()),
+        DType::C64 => {
+            let narrow = |value: &Complex| Complex32::new(value.re as f32, value.im as f32);
+            store(call.output(output)?, results.flat_map(complex).map(narrow));
+        }
         DType::F64 => store(call.output(output)?, results.flat_map(real).copied()),
         _ => store(call.output(output)?, results.flat_map(real).map(|&value| value as f32)),
     }

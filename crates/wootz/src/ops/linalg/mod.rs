@@ -1,8 +1,8 @@
 //! MLX's `mx.linalg`: norms, inverses, systems of equations and factorizations of the matrices in the last
 //! two axes.
 //!
-//! Factorizations take `float32` and `float64` and are computed on the host, in doubles, one matrix of a
-//! batch beside the other; arrays of a GPU go there and back. Gradients are made of operations, so that
+//! Factorizations take `float32` and `float64`, and `svd`, `eigh` and `eig` also `complex64`. They are
+//! computed on the host, in doubles, one matrix of a batch beside the other; arrays of a GPU go there and back. Gradients are made of operations, so that
 //! they have gradients again.
 //!
 //! ```
@@ -17,6 +17,7 @@ mod cases;
 mod cholesky;
 mod dense;
 mod determinant;
+mod eig;
 mod eigh;
 mod host;
 mod inverse;
@@ -32,6 +33,7 @@ mod tests;
 pub(crate) use cases::entries;
 pub use cholesky::cholesky;
 pub use determinant::{det, slogdet};
+pub use eig::{eig, eigvals};
 pub use eigh::{Triangle, eigh, eigvalsh};
 pub use inverse::{cholesky_inv, inv, pinv, tri_inv};
 pub use lu::{lu, lu_factor};

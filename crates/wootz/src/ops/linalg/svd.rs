@@ -1,7 +1,7 @@
 //! Singular values and singular vectors.
 
-use super::dense::{self, Failure, Matrix, Vectors};
-use super::host::{Factorization, Part, Values, apply, apply_one};
+use super::dense::{self, Complex, Failure, Matrix, Number, Vectors};
+use super::host::{ComplexFn, Factorization, Part, Values, apply, apply_one};
 use super::parts::{add_all, diagonal_matrix, inverse_gaps, product, range, t};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
@@ -60,22 +60,16 @@ impl Factorization for Svd {
 
     fn parts(&self, sizes: &[[usize; 2]]) -> Result<Vec<Part>> {
         let [rows, columns] = sizes[0];
-        let values = Part::vector(rows.min(columns));
+        let values = Part::vector(rows.min(columns)).real();
         Ok(vec![Part::matrix(rows, rows), values, Part::matrix(columns, columns)])
     }
 
     fn compute(&self, inputs: Vec<Matrix<f64>>, _: DType) -> Result<Vec<Values>, Failure> {
-        let mut results = Vec::with_capacity(3);
-        for a in inputs {
-            if !a.is_finite() {
-                let sizes = [a.rows * a.rows, a.rows.min(a.columns), a.columns * a.columns];
-                results.extend(sizes.map(|size| Values::Real(vec![f64::NAN; size])));
-                continue;
-            }
-            let svd = dense::svd(a, Vectors::Full)?;
-            results.extend([svd.u.into(), Values::Real(svd.s), svd.vh.into()]);
-        }
-        Ok(results)
+        factors(inputs)
+    }
+
+    fn complex(&self) -> Option<ComplexFn<Svd>> {
+        Some(|_, inputs| factors::<Complex>(inputs))
     }
 
     fn vjp(
@@ -134,6 +128,33 @@ impl Factorization for Svd {
     }
 }
 
+fn factors<T: Number>(inputs: Vec<Matrix<T>>) -> Result<Vec<Values>, Failure>
+where
+    Values: From<Matrix<T>>,
+{
+    let mut results = Vec::with_capacity(3);
+    for a in inputs {
+        let (rows, columns) = (a.rows, a.columns);
+        if !a.is_finite() {
+            let nan = |n: usize| Matrix::new(n, n, vec![T::from_real(f64::NAN); n * n]).into();
+            let values = Values::Real(vec![f64::NAN; rows.min(columns)]);
+            results.extend([nan(rows), values, nan(columns)]);
+            continue;
+        }
+        let svd = dense::svd(a, Vectors::Full)?;
+        results.extend([svd.u.into(), Values::Real(svd.s), svd.vh.into()]);
+    }
+    Ok(results)
+}
+
+fn values<T: Number>(inputs: Vec<Matrix<T>>) -> Result<Vec<Values>, Failure> {
+    let values = inputs.into_iter().map(|a| match a.is_finite() {
+        true => Ok(Values::Real(dense::svd(a, Vectors::None)?.s)),
+        false => Ok(Values::Real(vec![f64::NAN; a.rows.min(a.columns)])),
+    });
+    values.collect()
+}
+
 /// Zeros in the batch, dtype and device of `like`.
 fn nothing(like: &Array, rows: usize, columns: usize) -> Result<Array> {
     let zero = crate::ops::constant(crate::array::Scalar::Int(0), like.dtype(), like.device())?;
@@ -157,15 +178,15 @@ impl Factorization for SingularValues {
     }
 
     fn parts(&self, sizes: &[[usize; 2]]) -> Result<Vec<Part>> {
-        Ok(vec![Part::vector(sizes[0][0].min(sizes[0][1]))])
+        Ok(vec![Part::vector(sizes[0][0].min(sizes[0][1])).real()])
     }
 
     fn compute(&self, inputs: Vec<Matrix<f64>>, _: DType) -> Result<Vec<Values>, Failure> {
-        let values = inputs.into_iter().map(|a| match a.is_finite() {
-            true => Ok(Values::Real(dense::svd(a, Vectors::None)?.s)),
-            false => Ok(Values::Real(vec![f64::NAN; a.rows.min(a.columns)])),
-        });
-        values.collect()
+        values(inputs)
+    }
+
+    fn complex(&self) -> Option<ComplexFn<SingularValues>> {
+        Some(|_, inputs| values::<Complex>(inputs))
     }
 
     fn vjp(

@@ -2,7 +2,7 @@
 //! make when they are multiplied again.
 
 use wootz::linalg::{self, NormOrder, Triangle};
-use wootz::op::Tolerance;
+use wootz::op::{Gradient, Tolerance};
 use wootz::{Array, DType, Result};
 
 use super::Known;
@@ -111,6 +111,25 @@ pub(crate) fn cases() -> Vec<Known> {
             },
         ),
         known(
+            "linalg.eig",
+            square,
+            |x| {
+                let (w, v) = linalg::eig(&strong(&x[0])?)?;
+                // The lengths of the eigenvectors, and the sum of the eigenvalues.
+                let lengths = v.abs()?.square()?.sum(())?;
+                wootz::add(wootz::real(w)?.sum(())?, lengths)
+            },
+            |x| scalar(trace(&strengthened(&x[0])) + 3.0),
+        )
+        .gradient(Gradient::None),
+        known(
+            "linalg.eigvals",
+            square,
+            |x| wootz::real(linalg::eigvals(&strong(&x[0])?)?)?.sum(()),
+            |x| scalar(trace(&strengthened(&x[0]))),
+        )
+        .gradient(Gradient::None),
+        known(
             "linalg.eigh",
             square,
             |x| {
@@ -208,6 +227,10 @@ fn times(a: &Tensor, b: &Tensor) -> Tensor {
 
 fn scalar(value: f64) -> Tensor {
     Tensor { shape: Vec::new(), data: vec![value] }
+}
+
+fn trace(a: &Tensor) -> f64 {
+    (0..a.shape[0]).map(|i| a.at(&[i, i])).sum()
 }
 
 /// The matrix without a row and a column.

@@ -1,9 +1,8 @@
 //! Eigenvalues of any square matrix: reflections bring it to Hessenberg's form, shifted QR steps to
 //! Schur's, and eigenvectors of a triangular matrix follow by substitution.
 
-use super::complex::Complex;
 use super::householder::{Reflector, product};
-use super::{EPSILON, Failure, Matrix, Number};
+use super::{Complex, EPSILON, Failure, Matrix, Number};
 
 /// QR steps for one eigenvalue; three are common.
 const STEPS: usize = 300;

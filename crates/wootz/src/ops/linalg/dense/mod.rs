@@ -3,7 +3,6 @@
 
 mod cholesky;
 mod complex;
-#[cfg_attr(not(test), expect(dead_code, reason = "there are no complex arrays yet"))]
 mod eig;
 mod eigh;
 mod householder;
@@ -16,6 +15,8 @@ mod svd;
 mod tests;
 
 pub(super) use cholesky::cholesky;
+pub(super) use complex::Complex;
+pub(super) use eig::eig;
 pub(super) use eigh::eigh;
 pub(super) use householder::qr;
 pub(super) use lu::{Lu, solve_triangular};
