@@ -17,7 +17,7 @@ const ALIGNMENT: usize = 64;
 const MOST_AXES: usize = 64;
 
 /// NumPy's words for dtypes, behind the order of bytes. MLX writes bfloat16 as two bytes that mean nothing.
-const DTYPES: [(&str, DType); 13] = [
+const DTYPES: [(&str, DType); 14] = [
     ("b1", DType::Bool),
     ("u1", DType::U8),
     ("u2", DType::U16),
@@ -31,6 +31,7 @@ const DTYPES: [(&str, DType); 13] = [
     ("V2", DType::BF16),
     ("f4", DType::F32),
     ("f8", DType::F64),
+    ("c8", DType::C64),
 ];
 
 /// The array of an npy file, on the default device. In either order of axes and of bytes; little-endian
@@ -174,7 +175,9 @@ impl Header {
         }
         let array = if self.big_endian {
             let mut turned = bytes[self.data.clone()].to_vec();
-            turned.chunks_exact_mut(self.dtype.size()).for_each(<[u8]>::reverse);
+            // The parts of complex numbers are turned one by one.
+            let size = if self.dtype.is_complex() { 4 } else { self.dtype.size() };
+            turned.chunks_exact_mut(size).for_each(<[u8]>::reverse);
             Array::from_bytes_on(&turned, &shape, self.dtype, device)?
         } else {
             plain(&shape)?

@@ -34,7 +34,6 @@ const KERNELS: &[&str] = &[
 /// Cases of kernels that take another operation first, and why.
 const PREPARED: &[(&str, &[&str], &str)] = &[
     ("argsort", &["middle axis"], "another axis than the last is made row-major first"),
-    ("conv_general", &["less than nothing around"], "what is cut off is gone before"),
     ("gather", &["windows"], "starts of windows of several elements become one index for each"),
     ("pad", &["edge", "reflect", "symmetric"], "of the array's own elements axis after axis"),
     ("put_along_axis", &["first, broadcast", "flat"], "what is broadcast is copied first"),

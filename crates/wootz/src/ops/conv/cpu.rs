@@ -40,8 +40,8 @@ pub(super) fn forward(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<()>
     if call.output_meta(0).size() == 0 {
         return Ok(());
     }
-    if geometry.depth() == 0 {
-        // Nothing to sum: zeros of every dtype are zero bytes.
+    if geometry.depth() == 0 || call.meta(0).size() == 0 {
+        // Nothing to sum, or zeros of the padding alone: zeros of every dtype are zero bytes.
         call.output::<u8>(0)?.fill(0);
         return Ok(());
     }

@@ -20,7 +20,7 @@ fn by_loops(subscripts: &str, operands: &[Array]) -> (Vec<usize>, Vec<f64>) {
     for (term, operand) in terms.iter().zip(operands) {
         for (letter, &length) in term.chars().zip(operand.shape()) {
             let known = lengths.entry(letter).or_insert(1);
-            *known = length.max(*known);
+            *known = if *known == 1 { length } else { *known };
         }
     }
     let letters: Vec<char> = lengths.keys().copied().collect();

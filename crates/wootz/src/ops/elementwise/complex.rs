@@ -111,7 +111,7 @@ mod join {
     use super::{Vjp, cases, imag, real, table};
 
     table! { ["real", "imaginary", "output"];
-        complex { Any, Complex, -3.0..3.0,
+        complex { AsFloat, Complex, -3.0..3.0,
             [re, im => num_complex::Complex32::new(re as f32, im as f32)], [],
             { float: "vec2f(a, b)" },
             Vjp::Rule(|_, _, g| Ok(vec![real(g)?, imag(g)?])), || cases(|z| Ok(z.clone())) }

@@ -151,6 +151,11 @@ fn results_have_the_dtypes_of_mlx() -> Result<()> {
     let of = |dtype| Array::zeros(&[2], dtype);
     for dtype in DType::ALL {
         let x = of(dtype)?;
+        if dtype == C64 {
+            assert!(floor(&x).is_err() && trunc(&x).is_err() && remainder(&x, &x).is_err());
+            assert_eq!((abs(&x)?.dtype(), exp(&x)?.dtype(), isnan(&x)?.dtype()), (F32, C64, Bool));
+            continue;
+        }
         let float = dtype.to_float();
         for y in [exp(&x)?, sqrt(&x)?, reciprocal(&x)?, degrees(&x)?, divide(&x, &x)?, arctan(&x)?]
         {

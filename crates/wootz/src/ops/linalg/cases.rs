@@ -167,17 +167,21 @@ pub(crate) fn entries() -> Vec<Entry> {
             ],
         ),
         one(
+            // What is drawn is drawn in single precision.
             "random.multivariate_normal",
-            vec![case("batch", &[&[2, 3], &[3, 3]], |x| {
-                let key = crate::device::with_device(x[0].device(), || crate::random::key(7))?;
-                let covariance = positive(&x[1])?;
-                Ok(vec![crate::random::multivariate_normal(
-                    &x[0],
-                    &covariance,
-                    &[4, 2],
-                    Some(&key),
-                )?])
-            })],
+            vec![
+                case("batch", &[&[2, 3], &[3, 3]], |x| {
+                    let key = crate::device::with_device(x[0].device(), || crate::random::key(7))?;
+                    let covariance = positive(&x[1])?;
+                    Ok(vec![crate::random::multivariate_normal(
+                        &x[0],
+                        &covariance,
+                        &[4, 2],
+                        Some(&key),
+                    )?])
+                })
+                .gradient(Gradient::Single),
+            ],
         ),
     ]
 }

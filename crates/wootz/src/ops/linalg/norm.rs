@@ -1,7 +1,7 @@
 //! Norms of vectors and matrices, and the cross product: made of other operations.
 
 use super::svdvals;
-use crate::array::{Array, broadcast_shapes, normalize_axis};
+use crate::array::{Array, DType, broadcast_shapes, normalize_axis};
 use crate::error::{Error, Result};
 use crate::ops::{
     Axes, abs, astype, broadcast_to, concatenate, expand_dims, max, min, moveaxis, multiply,
@@ -106,14 +106,21 @@ pub fn norm(
 
 /// The root of the sum of squares.
 fn length(a: &Array, axes: &[i64], keepdims: bool) -> Result<Array> {
-    let a = astype(a, a.dtype().to_float())?;
-    sqrt(sum(&square(&a)?, axes, keepdims)?)
+    sqrt(sum(&square(modulus(a)?)?, axes, keepdims)?)
+}
+
+/// Floats whose squares count: those of complex numbers are of their moduli.
+fn modulus(a: &Array) -> Result<Array> {
+    match a.dtype().is_complex() {
+        true => abs(a),
+        false => astype(a, a.dtype().to_float()),
+    }
 }
 
 fn of_vectors(a: &Array, p: f64, axis: i64, keepdims: bool) -> Result<Array> {
-    let dtype = a.dtype().to_float();
-    let absolute = || abs(astype(a, dtype)?);
+    let absolute = || abs(modulus(a)?);
     if p == 0.0 {
+        let dtype = if a.dtype().is_complex() { DType::F32 } else { a.dtype().to_float() };
         return astype(&sum(&not_equal(a, 0)?, axis, keepdims)?, dtype);
     } else if p == 1.0 {
         return sum(&absolute()?, axis, keepdims);
@@ -143,7 +150,7 @@ fn of_matrices(a: &Array, p: f64, rows: i64, columns: i64, keepdims: bool) -> Re
         let expected = "1, -1, 2, -2 or an infinity for matrices";
         return Err(Error::argument(NORM, "ord", expected, p));
     };
-    let sums = sum(&abs(astype(a, a.dtype().to_float())?)?, added, true)?;
+    let sums = sum(&abs(modulus(a)?)?, added, true)?;
     let norms = if largest { max(&sums, compared, true) } else { min(&sums, compared, true) }?;
     if keepdims { Ok(norms) } else { crate::ops::squeeze(&norms, [rows, columns]) }
 }
