@@ -41,10 +41,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ),
     ];
     if let Some(folder) = &options.conformance {
-        let devices =
-            [("conformance cpu", "cpu", "99.5,99.5,99"), ("conformance gpu", "gpu", "98,98,98")];
-        for (name, device, least) in devices {
-            stages.push((name, Box::new(move || conformance(folder, device, least))));
+        for (name, device) in [("conformance cpu", "cpu"), ("conformance gpu", "gpu")] {
+            stages.push((name, Box::new(move || conformance(folder, device))));
         }
     }
     // A copy, because `build` may replace this program.
@@ -127,13 +125,11 @@ fn run_beside(name: &'static str, mut command: Command) -> Outcome {
 }
 
 /// Runs a folder of cases; `least` is the percentage of each tier that must pass.
-fn conformance(folder: &Path, device: &str, least: &str) -> Result<()> {
+fn conformance(folder: &Path, device: &str) -> Result<()> {
     // As `build` made it; `cargo run` would compile the library for this package alone.
     let mut run = Command::new(target().join("debug/conformance"));
     Driver::prepare()?.apply(&mut run);
-    // Of the operations that are there.
-    let goal = ["--set", "foundation,networks,quantized,transformer", "--require", least];
-    show(run.arg(std::path::absolute(folder)?).args(["--device", device]).args(goal))
+    show(run.arg(std::path::absolute(folder)?).args(["--device", device]))
 }
 
 fn summary(results: &[Outcome], total: Duration) -> Result<()> {
