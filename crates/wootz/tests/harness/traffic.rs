@@ -57,8 +57,16 @@ const PARTS: &[(&[&str], &str)] = &[
     (
         &[
             "argpartition",
+            "block_masked_mm",
             "diag",
             "diagonal",
+            "einsum",
+            "fft",
+            "fftn",
+            "linalg.cross",
+            "linalg.lu",
+            "linalg.lu_factor",
+            "linalg.svd",
             "median",
             "partition",
             "router",
@@ -80,6 +88,7 @@ const PARTS: &[(&[&str], &str)] = &[
         ],
         "keys that no query sees are not read, and rows that see none have no scores",
     ),
+    (&["real", "imag"], "one part of a complex number is made of one array of the two"),
     (&["cross_entropy", "cross_entropy_backward"], "rows that do not count are not read"),
     (&["addmm"], "what is added is not read if it is multiplied by zero"),
     (

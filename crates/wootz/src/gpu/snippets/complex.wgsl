@@ -69,9 +69,12 @@ fn wz_z_sign(a: vec2f) -> vec2f {
 }
 
 fn wz_z_exp(a: vec2f) -> vec2f {
+    // Fast math knows no NaN, so it is looked for before anything is computed.
+    if wz_isnan(a.x) { return vec2f(wz_nan(), select(wz_nan(), a.y, wz_iszero(a.y))); }
     let size = wz_exp(a.x);
     if wz_iszero(size) { return vec2f(); }
     if wz_iszero(a.y) { return vec2f(size, a.y); }
+    if wz_isnan(a.y) { return vec2f(wz_nan()); }
     return vec2f(size * wz_cos(a.y), size * wz_sin(a.y));
 }
 
@@ -100,6 +103,7 @@ fn wz_z_logaddexp(a: vec2f, b: vec2f) -> vec2f {
     let swap = wz_z_less(a, b);
     let low = select(b, a, swap);
     let high = select(a, b, swap);
+    if wz_z_isnan(a) || wz_z_isnan(b) { return vec2f(wz_nan()); }
     if (wz_isinf(low.x) && low.x < 0.0) || (wz_isinf(high.x) && high.x > 0.0) { return high; }
     return high + wz_z_log1p(wz_z_exp(low - high));
 }
@@ -122,15 +126,20 @@ fn wz_z_sqrt(a: vec2f) -> vec2f {
     return s * vec2f(select(small, large, positive), other);
 }
 
-fn wz_z_power(a: vec2f, b: vec2f) -> vec2f { return wz_z_exp(wz_z_mul(b, wz_z_log(a))); }
+fn wz_z_power(a: vec2f, b: vec2f) -> vec2f {
+    if wz_z_isnan(a) || wz_z_isnan(b) { return vec2f(wz_nan()); }
+    return wz_z_exp(wz_z_mul(b, wz_z_log(a)));
+}
 
 fn wz_z_sinh(a: vec2f) -> vec2f {
     if wz_iszero(a.y) { return vec2f(wz_sinh(a.x), a.y); }
+    if wz_z_isnan(a) { return vec2f(wz_nan()); }
     return vec2f(wz_sinh(a.x) * wz_cos(a.y), wz_cosh(a.x) * wz_sin(a.y));
 }
 
 fn wz_z_cosh(a: vec2f) -> vec2f {
     if wz_iszero(a.y) { return vec2f(wz_cosh(a.x), wz_copysign(1.0, a.x) * a.y); }
+    if wz_z_isnan(a) { return vec2f(wz_nan()); }
     return vec2f(wz_cosh(a.x) * wz_cos(a.y), wz_sinh(a.x) * wz_sin(a.y));
 }
 
