@@ -66,7 +66,7 @@ class Model:
 def answer(request, state):
     name, *rest = request.split()
     if name == "version":
-        return {"version": llama.llama_cpp_version if hasattr(llama, "llama_cpp_version") else "0.3.36", "threads": THREADS}
+        return {"version": llama.__version__, "threads": THREADS}
     if name == "load":
         if "model" in state:
             state.pop("model").close()

@@ -132,7 +132,6 @@ fn models(options: &Options) -> Result<Vec<OsString>> {
     let named = |name: &str| folder.join(format!("synthetic-1.1b.{name}"));
     let affine = named("affine4");
     let (source, like) = (named("F16.gguf"), named("Q4_0.gguf"));
-    // The command fetches the model if it is not there, and says where it is.
     let wootz = ["run", "--release", "--quiet", "--package", "wootz-cli", "--"];
     if options.setup {
         let python = cache()?.join(LLAMA.environment).join("bin/python");
@@ -143,6 +142,7 @@ fn models(options: &Options) -> Result<Vec<OsString>> {
             show(convert.args(["-q", "--q-bits", "4", "--q-group-size", "64"]))?;
         }
     }
+    // The command fetches the model if it is not there, and says where it is.
     let answer = capture(cargo(&wootz).args(["info", "--json", "--quiet"]))?;
     let info: serde_json::Value = serde_json::from_str(&answer)?;
     let small = info["path"].as_str().context("wootz info names no file")?;

@@ -56,6 +56,7 @@ impl Task {
 }
 
 /// A model, and the file that llama.cpp measures beside it: the same, or one with as many bits.
+#[derive(Clone)]
 pub struct Pair {
     own: PathBuf,
     peer: PathBuf,
@@ -66,12 +67,6 @@ impl Pair {
     pub fn parse(text: &str) -> Result<Pair, String> {
         let (own, peer) = text.split_once('=').unwrap_or((text, text));
         Ok(Pair { own: own.into(), peer: peer.into() })
-    }
-}
-
-impl Clone for Pair {
-    fn clone(&self) -> Pair {
-        Pair { own: self.own.clone(), peer: self.peer.clone() }
     }
 }
 
