@@ -174,8 +174,7 @@ fn observed(
         // What the case evaluated by itself was preparation.
         let prepared = gpu.counters().operations;
         let has_values = outputs.iter().any(|output| has_op(output, |op| !op.is_view()));
-        let on_host =
-            outputs.iter().any(|output| has_op(output, |op| op.is_transfer() || op.host()));
+        let on_host = outputs.iter().any(|output| has_op(output, |op| op.host()));
         wootz::eval(&outputs)?;
         let after = gpu.counters();
         let outputs = outputs.iter().map(Host::read).collect::<wootz::Result<Vec<_>>>()?;

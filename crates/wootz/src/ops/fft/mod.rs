@@ -13,7 +13,7 @@ use crate::cpu::CpuCall;
 use crate::device::Device;
 use crate::error::Result;
 use crate::op::{Batch, Metas, Op, expect_contiguous, expect_dtype, expect_inputs, expect_shape};
-use crate::ops::{multiply, to_device};
+use crate::ops::multiply;
 
 /// Which transform.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,8 +31,7 @@ pub(crate) enum Kind {
 /// The transform of the last axis, which has `length` elements (on the real side, where there is
 /// one), every result multiplied by `scale`. The axis must have the length that the kind asks for.
 pub(crate) fn transform(x: &Array, kind: Kind, length: usize, scale: f32) -> Result<Array> {
-    let host = to_device(x, &Device::cpu())?.contiguous()?;
-    to_device(&Array::apply(Transform { kind, length, scale }, &[&host])?, x.device())
+    Array::apply(Transform { kind, length, scale }, &[&x.contiguous()?])
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +65,10 @@ impl Op for Transform {
 
     fn arguments(&self) -> &'static [&'static str] {
         &["a", "output"]
+    }
+
+    fn host(&self) -> bool {
+        true
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {

@@ -11,7 +11,7 @@ use crate::ops::{add, astype, imag, matmul, multiply, real};
 const SINGLE: &[DType] = &[DType::F32];
 
 const SEVERAL: Tolerance =
-    Tolerance::Because(64.0, "errors grow with the condition of the matrices");
+    Tolerance::Because(16.0, "errors grow with the condition of the matrices");
 
 pub(crate) fn entries() -> Vec<Entry> {
     let one = |name, cases: Vec<Case>| Entry { name, cases };

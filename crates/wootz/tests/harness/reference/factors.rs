@@ -9,7 +9,7 @@ use super::Known;
 use super::tensor::Tensor;
 
 /// Errors grow with the condition of the matrices, which here is small.
-const CLOSE: Tolerance = Tolerance::Because(64.0, "errors grow with the condition of the matrices");
+const CLOSE: Tolerance = Tolerance::Because(16.0, "errors grow with the condition of the matrices");
 
 pub(crate) fn cases() -> Vec<Known> {
     let square: &[&[usize]] = &[&[3, 3]];
