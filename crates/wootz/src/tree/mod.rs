@@ -34,7 +34,7 @@ use std::fmt::Display;
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
 
-pub use functions::{tree_flatten, tree_map, tree_unflatten};
+pub use functions::{tree_flatten, tree_map, tree_merge, tree_reduce, tree_unflatten};
 pub use grad::{grad_of, value_and_grad_aux_of, value_and_grad_of};
 pub use leaf::{Mode, Parameter, State};
 pub use transforms::{checkpoint_of, jvp_of, vmap_of};
