@@ -38,13 +38,7 @@ pub fn tree_map<T: Tree + Clone>(
     mut function: impl FnMut(&str, &Array) -> Result<Array>,
 ) -> Result<T> {
     let mut mapped = tree.clone();
-    mapped.visit_mut(&mut Path::default(), &mut |name, mut slot| {
-        if let Some(leaf) = slot.leaf() {
-            let array = function(name, &leaf.array())?;
-            slot.set(array);
-        }
-        Ok(())
-    })?;
+    mapped.apply(&mut function)?;
     Ok(mapped)
 }
 
