@@ -7,6 +7,8 @@ import mlx.nn as nn
 import mlx.optimizers as optimizers
 from mlx.utils import tree_flatten, tree_unflatten
 
+from recorder import ABSENT
+
 FLOATS = ("float32", "bfloat16")
 PREFIX = "parameters."
 
@@ -18,6 +20,7 @@ def record(r):
     recurrent(r)
     attention(r)
     steps(r)
+    mixed(r)
 
 
 def run(op, values):
@@ -135,6 +138,36 @@ def attention(r):
     for norm_first in (True, False):
         layer(r, "TransformerEncoderLayer", {"x": x(r, (2, 3, 8), "float32"), "mask": mask}, dims=8,
               num_heads=2, mlp_dims=16, norm_first=norm_first)
+    given = {"x": x(r, (2, 3, 8), "float32"), "memory": x(r, (2, 5, 8), "float32", 14), "x_mask": mask,
+             "memory_mask": x(r, (3, 5), "float32", 15)}
+    widths = dict(dims=8, num_heads=2, mlp_dims=12)
+    for norm_first in (True, False):
+        layer(r, "TransformerDecoderLayer", given, norm_first=norm_first, **widths)
+    for checkpoint in (True, False):
+        layer(r, "TransformerEncoder", {"x": given["x"], "mask": mask}, num_layers=2, norm_first=True,
+              checkpoint=checkpoint, **widths)
+        layer(r, "TransformerDecoder", given, num_layers=2, norm_first=True, checkpoint=checkpoint, **widths)
+    masks = {"src_mask": x(r, (5, 5), "float32", 16), "tgt_mask": mask, "memory_mask": given["memory_mask"]}
+    layer(r, "Transformer", {"src": given["memory"], "tgt": given["x"], **masks}, num_encoder_layers=1,
+          num_decoder_layers=1, norm_first=True, **widths)
+
+
+def mixed(r):
+    """Arguments of several dtypes, some of integers."""
+    whole = r.random((3, 6), "int32")
+    for dtype in ("float16", "float32"):
+        row = r.random((6,), dtype, 0.5, 1.5)
+        r.case("fast.rms_norm", kind="reduce", x=whole, weight=row, eps=1e-5)
+        r.case("fast.layer_norm", kind="reduce", x=whole, weight=row, bias=ABSENT, eps=1e-5)
+    half, row = r.random((3, 6), "bfloat16"), r.random((6,), "float32", 0.5, 1.5)
+    r.case("fast.layer_norm", kind="reduce", x=half, weight=ABSENT, bias=row, eps=1e-5)
+    r.case("fast.layer_norm", kind="reduce", x=half, weight=ABSENT, bias=r.random((6,), "int32"), eps=1e-5)
+    r.case("fast.layer_norm", kind="reduce", x=half, weight=row, bias=r.random((6,), "float16"), eps=1e-5)
+    r.error("fast.rms_norm", x=whole, weight=None, eps=1e-5)
+    r.error("fast.layer_norm", x=whole, weight=None, bias=row, eps=1e-5)
+    given = dict(stride=1, padding=1, dilation=1, groups=1)
+    r.case("conv1d", kind="contract", input=r.random((2, 5, 3)), weight=r.random((4, 3, 3), "int32"), **given)
+    r.error("conv1d", input=r.random((2, 5, 3), "int32"), weight=r.random((4, 3, 3)), **given)
 
 
 ADAFACTOR = dict(learning_rate=None, eps=[1e-30, 1e-3], clip_threshold=1.0, decay_rate=-0.8, beta_1=None,

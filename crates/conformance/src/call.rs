@@ -215,6 +215,13 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// A static word of 64 bits; a negative number is its two's complement.
+    pub fn word64(&self, name: &str) -> Result<u64, Refusal> {
+        let value = self.value(name);
+        let word = value.and_then(|value| value.as_u64().or(value.as_i64().map(|v| v as u64)));
+        word.ok_or_else(|| Refusal::Unknown(format!("no word {name}")))
+    }
+
     /// A static count or length; a negative one cannot be said in wootz's types.
     pub fn size(&self, name: &str) -> Result<usize, Refusal> {
         sayable(name, self.int(name)?)

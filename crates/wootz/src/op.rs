@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::array::{Array, Class, DType, Meta};
+use crate::array::{Array, Class, DType, Layout, Meta};
 pub use crate::autograd::Batch;
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
@@ -382,7 +382,14 @@ pub const EVERY: &[DType] = &[
 /// What an operation says of its outputs; counted.
 pub(crate) fn infer(op: &dyn Op, inputs: &[&Meta]) -> Result<Metas> {
     crate::testing::count_inference();
-    op.infer(inputs)
+    let mut outputs = op.infer(inputs)?;
+    // Where nothing lies does not matter, and must not be beyond the memory.
+    for output in outputs.iter_mut().filter(|output| output.layout.offset > 0) {
+        if output.size() == 0 {
+            output.layout = Layout::contiguous(output.shape());
+        }
+    }
+    Ok(outputs)
 }
 
 /// Checks the number of inputs; the first line of most `infer` functions.

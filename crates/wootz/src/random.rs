@@ -51,6 +51,30 @@ thread_local! {
     static NEXT_KEY: RefCell<Option<[u32; 2]>> = const { RefCell::new(None) };
 }
 
+/// Where this thread's sequence of keys is.
+pub(crate) fn sequence() -> [u32; 2] {
+    NEXT_KEY.with_borrow_mut(|state| {
+        *state.get_or_insert_with(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let now = now.map_or(0, |time| time.as_nanos() as u64);
+            [(now >> 32) as u32, now as u32]
+        })
+    })
+}
+
+/// Runs `body` with the sequence of keys where it was at `start`; afterwards it is where it is now.
+pub(crate) fn replaying<T>(start: [u32; 2], body: impl FnOnce() -> T) -> T {
+    /// Puts the sequence back, also if `body` panics.
+    struct Back(Option<[u32; 2]>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            NEXT_KEY.set(self.0);
+        }
+    }
+    let _back = Back(NEXT_KEY.replace(Some(start)));
+    body()
+}
+
 /// The given key, or the next of this thread's sequence.
 fn key_or_next(given: Option<&Array>) -> Result<Array> {
     if let Some(key) = given {
@@ -61,11 +85,7 @@ fn key_or_next(given: Option<&Array>) -> Result<Array> {
                       argument of the function";
         return Err(Error::Transform { transform: "compile", reason: reason.into() });
     }
-    let state = NEXT_KEY.with_borrow(|state| *state).unwrap_or_else(|| {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let now = now.map_or(0, |time| time.as_nanos() as u64);
-        [(now >> 32) as u32, now as u32]
-    });
+    let state = sequence();
     // The state is split on the CPU at once: it is four words, and the next call needs them.
     let state = Array::from_slice_on(&state, &[2], &Device::cpu())?;
     let [next0, next1, used0, used1] = split(&state, 2)?.to_vec::<u32>()?[..] else {

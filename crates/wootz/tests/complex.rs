@@ -62,6 +62,20 @@ fn reductions_scans_and_orders_are_those_of_mlx() -> Result<()> {
 }
 
 #[test]
+fn inverse_tangents_are_right_beside_their_poles() -> Result<()> {
+    let (near, far) = (9.924967e-3, 1.0507201);
+    for device in devices() {
+        let beside = |values: [Complex32; 2]| Array::from_slice_on(&values, &[2], &device);
+        let (re, im) = (1.4765965, 1.8404238);
+        let angles = beside([z(near, far), z(near, -far)])?.arctan()?;
+        close(&angles, &[z(re, im), z(re, -im)], "arctan")?;
+        let angles = beside([z(far, near), z(-far, near)])?.arctanh()?;
+        close(&angles, &[z(im, re), z(-im, re)], "arctanh")?;
+    }
+    Ok(())
+}
+
+#[test]
 fn products_of_matrices_are_those_of_mlx() -> Result<()> {
     for device in devices() {
         let values =

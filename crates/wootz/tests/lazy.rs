@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 #![cfg(feature = "gpu")]
 
-use wootz::{Array, DType, Device, Result};
+use wootz::{Array, DType, Device, Ellipsis, IndexStep, Result, to_device};
 
 /// A GPU device of the test's own, so that its counters are too.
 fn own_gpu() -> Option<Device> {
@@ -22,6 +22,26 @@ fn own_gpu() -> Option<Device> {
 fn ramp(device: &Device, count: usize) -> Array {
     let values: Vec<f32> = (0..count).map(|i| i as f32).collect();
     Array::from_slice_on(&values, &[count], device).unwrap()
+}
+
+#[test]
+fn views_of_nothing_lie_within_their_memory() -> Result<()> {
+    for device in [Some(Device::cpu()), own_gpu()].into_iter().flatten() {
+        let x = to_device(&Array::zeros(&[3, 8, 3, 0], DType::I32)?, &device)?;
+        let turned = x.index((.., (..).step(-1)))?.moveaxis(0, 1)?;
+        assert_eq!((turned.shape(), turned.to_vec::<i32>()?), (&[8, 3, 3, 0][..], vec![]));
+        // Nor do gradients look where nothing is.
+        let x = to_device(&Array::zeros(&[2, 0, 64], DType::F32)?, &device)?;
+        let x = x.index((Ellipsis, (..).step(-1)))?;
+        let weight = to_device(&Array::ones(&[64], DType::F32)?, &device)?;
+        let (_, gradients) = wootz::vjp(
+            |x| Ok(vec![wootz::rms_norm(&x[0], Some(&x[1]), 1e-5)?]),
+            &[x.clone(), weight],
+            &[x],
+        )?;
+        assert_eq!(gradients[1].to_vec::<f32>()?, [0.0; 64]);
+    }
+    Ok(())
 }
 
 #[test]

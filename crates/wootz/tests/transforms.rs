@@ -1,6 +1,7 @@
 //! Transforms of transforms, in any order, against what is known by hand or by loops.
 #![allow(missing_docs)]
 
+use wootz::nn::Module;
 use wootz::{
     Array, DType, Error, Result, checkpoint, custom, grad, jvp, random, stack, value_and_grad_aux,
     vjp, vmap,
@@ -197,6 +198,25 @@ fn checkpoint_inside_grad_inside_vmap() -> Result<()> {
     assert_close(&second(&kept)?[1], &second(&model)?[1]);
     let direction = vec![draw(7, &[5])?, draw(8, &[5, 6])?];
     assert_close(&jvp(&kept, &x, &direction)?.1[0], &jvp(model, &x, &direction)?.1[0]);
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_that_runs_again_draws_the_same_random_numbers() -> Result<()> {
+    let dropout = wootz::nn::Dropout::new(0.5)?;
+    let kept = checkpoint(move |x: &[Array]| Ok(vec![dropout.forward(&x[0])?]));
+    let ones = Array::ones(&[64], DType::F32)?;
+    // The function is linear: from ones, its gradient for ones and its change along ones are its values.
+    random::seed(3);
+    let (values, gradients) = vjp(&kept, &[ones.clone()], &[ones.clone()])?;
+    assert_eq!(gradients[0].to_vec::<f32>()?, values[0].to_vec::<f32>()?);
+    let after_gradient = random::bits(&[2], DType::U32, None)?.to_vec::<u32>()?;
+    let (values, changes) = jvp(&kept, &[ones.clone()], &[ones.clone()])?;
+    assert_eq!(changes[0].to_vec::<f32>()?, values[0].to_vec::<f32>()?);
+    // The second run takes no keys from the sequence.
+    random::seed(3);
+    kept(&[ones])?;
+    assert_eq!(random::bits(&[2], DType::U32, None)?.to_vec::<u32>()?, after_gradient);
     Ok(())
 }
 

@@ -43,8 +43,8 @@ rows! {
 
 fn triangle(c: &Call<'_>) -> Result<Triangle, Refusal> {
     match c.word("UPLO")? {
-        "L" => Ok(Triangle::Lower),
-        "U" => Ok(Triangle::Upper),
+        "L" | "l" => Ok(Triangle::Lower),
+        "U" | "u" => Ok(Triangle::Upper),
         other => unsayable("UPLO", other),
     }
 }

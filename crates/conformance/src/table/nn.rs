@@ -298,23 +298,58 @@ fn layer(op: &str) -> Option<super::Row> {
                 )?,
             )
         },
+        "nn.Transformer" => |c| {
+            let layers = [c.size("num_encoder_layers")?, c.size("num_decoder_layers")?];
+            let (dims, heads, options) = transformer(c)?;
+            let layer =
+                given(c, nn::Transformer::new(dims, heads, layers[0], layers[1], &options)?)?;
+            let masks = ["src_mask", "tgt_mask", "memory_mask"].map(|name| c.array_opt(name));
+            let [source, target, memory] = masks;
+            let (source, target, memory) = (source?, target?, memory?);
+            let (src, tgt) = (c.array("src")?, c.array("tgt")?);
+            one(layer.forward(&src, &tgt, mask(&source), mask(&target), mask(&memory)))
+        },
+        "nn.TransformerDecoder" => |c| {
+            let (dims, heads, options) = transformer(c)?;
+            let layers = c.size("num_layers")?;
+            let layer = given(c, nn::TransformerDecoder::with(layers, dims, heads, &options)?)?;
+            let (own, other) = (c.array_opt("x_mask")?, c.array_opt("memory_mask")?);
+            one(layer.forward(&c.array("x")?, &c.array("memory")?, mask(&own), mask(&other)))
+        },
+        "nn.TransformerDecoderLayer" => |c| {
+            let (dims, heads, options) = transformer(c)?;
+            let layer = given(c, nn::TransformerDecoderLayer::with(dims, heads, &options)?)?;
+            let (own, other) = (c.array_opt("x_mask")?, c.array_opt("memory_mask")?);
+            one(layer.forward(&c.array("x")?, &c.array("memory")?, mask(&own), mask(&other)))
+        },
+        "nn.TransformerEncoder" => |c| {
+            let (dims, heads, options) = transformer(c)?;
+            let layers = c.size("num_layers")?;
+            let layer = given(c, nn::TransformerEncoder::with(layers, dims, heads, &options)?)?;
+            one(layer.forward(&c.array("x")?, mask(&c.array_opt("mask")?)))
+        },
         "nn.TransformerEncoderLayer" => |c| {
-            let layer = given(
-                c,
-                nn::TransformerEncoderLayer::with(
-                    c.size("dims")?,
-                    c.size("num_heads")?,
-                    c.size("mlp_dims")?,
-                    0.0,
-                    nn::Function::new(nn::relu),
-                    c.flag("norm_first")?,
-                )?,
-            )?;
-            let mask = c.array_opt("mask")?;
-            one(layer.forward(&c.array("x")?, mask.as_ref().map_or(Mask::None, Mask::Array)))
+            let (dims, heads, options) = transformer(c)?;
+            let layer = given(c, nn::TransformerEncoderLayer::with(dims, heads, &options)?)?;
+            one(layer.forward(&c.array("x")?, mask(&c.array_opt("mask")?)))
         },
         _ => return None,
     })
+}
+
+/// Width, heads and options of a transformer's layers.
+fn transformer(c: &Call<'_>) -> Result<(usize, usize, nn::TransformerOptions), Refusal> {
+    let options = nn::TransformerOptions {
+        mlp_dims: Some(c.size("mlp_dims")?),
+        norm_first: c.flag("norm_first")?,
+        checkpoint: c.has("checkpoint") && c.flag("checkpoint")?,
+        ..Default::default()
+    };
+    Ok((c.size("dims")?, c.size("num_heads")?, options))
+}
+
+fn mask(array: &Option<Array>) -> Mask<'_> {
+    array.as_ref().map_or(Mask::None, Mask::Array)
 }
 
 /// A layer whose parameters are the case's.

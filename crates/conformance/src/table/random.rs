@@ -1,7 +1,7 @@
 //! Random numbers, always with a key.
 
 use wootz::random::{self, Samples};
-use wootz::{Arg, Scalar};
+use wootz::{Arg, Scalar, broadcast_shapes};
 
 use super::{one, rows};
 use crate::call::{Call, Refusal, sayable, unsayable};
@@ -34,7 +34,7 @@ rows! {
     "random.gumbel" => |c| {
         one(random::gumbel(&c.shape("shape")?, c.dtype("dtype")?, Some(&c.array("key")?)))
     },
-    "random.key" => |c| one(random::key(c.int("seed")? as u64)),
+    "random.key" => |c| one(random::key(c.word64("seed")?)),
     "random.laplace" => |c| one(random::laplace(
         &c.shape("shape")?,
         c.dtype("dtype")?,
@@ -75,13 +75,16 @@ rows! {
         Some(&c.array("key")?),
     )),
     "random.split" => |c| one(random::split(&c.array("key")?, c.size("num")?)),
-    "random.truncated_normal" => |c| one(random::truncated_normal(
-        c.arg("lower")?,
-        c.arg("upper")?,
-        &c.shape("shape")?,
-        c.dtype("dtype")?,
-        Some(&c.array("key")?),
-    )),
+    "random.truncated_normal" => |c| {
+        let (lower, upper) = (c.arg("lower")?, c.arg("upper")?);
+        let shape = match c.has("shape") {
+            true => c.shape("shape")?,
+            false => broadcast_shapes(&[&lower, &upper].map(shape_of))?,
+        };
+        c.ignore("shape");
+        let (dtype, key) = (c.dtype("dtype")?, c.array("key")?);
+        one(random::truncated_normal(lower, upper, &shape, dtype, Some(&key)))
+    },
     "random.uniform" => |c| one(random::uniform(
         given(c, "low", 0.0)?,
         given(c, "high", 1.0)?,
@@ -89,6 +92,13 @@ rows! {
         c.dtype("dtype")?,
         Some(&c.array("key")?),
     )),
+}
+
+fn shape_of(arg: &Arg) -> Vec<usize> {
+    match arg {
+        Arg::Array(array) => array.shape().to_vec(),
+        Arg::Scalar(_) => Vec::new(),
+    }
 }
 
 fn given(c: &Call<'_>, name: &str, otherwise: f64) -> Result<Arg, Refusal> {

@@ -11,6 +11,7 @@ use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 use crate::op::{Metas, Op};
 use crate::ops;
+use crate::random;
 
 /// A function of arrays that an operation can hold.
 type Function = Arc<dyn Fn(&[Array]) -> Result<Vec<Array>> + Send + Sync>;
@@ -19,7 +20,8 @@ type Jvp = Arc<dyn Fn(&[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync>;
 type Vmap = Arc<dyn Fn(&[Array], &[bool]) -> Result<Vec<Array>> + Send + Sync>;
 
 /// The function whose gradient runs it again, instead of keeping what it computed on the way: less
-/// memory for more time. What is differentiated must be an argument.
+/// memory for more time. What is differentiated must be an argument. Random numbers without a key, such
+/// as dropout's, are the same in both runs.
 ///
 /// ```
 /// use wootz::{Array, checkpoint, grad};
@@ -115,6 +117,8 @@ impl CustomFunction {
     /// # Ok::<(), wootz::Error>(())
     /// ```
     pub fn call(&self, inputs: &[Array]) -> Result<Vec<Array>> {
+        // Whoever runs the function again must draw the same random numbers.
+        let sequence = random::sequence();
         // Transforms see the operation below; what the function computes is hidden from them.
         let hidden: Vec<Array> = inputs.iter().map(Array::detached).collect();
         let outputs = (self.function)(&hidden)?;
@@ -127,7 +131,7 @@ impl CustomFunction {
         if outputs.is_empty() {
             return Ok(outputs);
         }
-        let op = Custom { function: self.clone(), arguments: inputs.len() };
+        let op = Custom { function: self.clone(), arguments: inputs.len(), sequence };
         let all: Vec<&Array> = inputs.iter().chain(&outputs).collect();
         Ok(Array::apply_all(op, &all)?.into_vec())
     }
@@ -137,6 +141,15 @@ impl CustomFunction {
 struct Custom {
     function: CustomFunction,
     arguments: usize,
+    /// Where the sequence of random keys was when the function was called.
+    sequence: [u32; 2],
+}
+
+impl Custom {
+    /// Runs the function as it ran first.
+    fn again(&self, x: &[Array]) -> Result<Vec<Array>> {
+        random::replaying(self.sequence, || (self.function.function)(x))
+    }
 }
 
 impl fmt::Debug for Custom {
@@ -179,7 +192,7 @@ impl Op for Custom {
             None => {
                 // Not before the gradients are there: else it would run, and be kept, too early.
                 let arguments = depends(arguments, &cotangents)?;
-                super::vjp(|x| (self.function.function)(x), &arguments, &cotangents)?.1
+                super::vjp(|x| self.again(x), &arguments, &cotangents)?.1
             }
         };
         if gradients.len() != arguments.len() {
@@ -207,7 +220,7 @@ impl Op for Custom {
         let tangents = or_zeros(arguments, &tangents[..self.arguments])?;
         let along = match &self.function.jvp {
             Some(rule) => rule(arguments, &tangents)?,
-            None => super::jvp(|x| (self.function.function)(x), arguments, &tangents)?.1,
+            None => super::jvp(|x| self.again(x), arguments, &tangents)?.1,
         };
         Ok(along.into_iter().map(Some).collect())
     }
@@ -239,7 +252,7 @@ impl Op for Custom {
         };
         let spread =
             (0..self.arguments).map(|index| batch.spread(index)).collect::<Result<Vec<_>>>()?;
-        all.call(&spread)
+        random::replaying(self.sequence, || all.call(&spread))
     }
 }
 

@@ -115,6 +115,7 @@ where
 ///     let squares = x[0].square()?;
 ///     Ok((squares.sum(())?, squares))
 /// };
+/// // (loss, squares), dx = mx.value_and_grad(squares)(x)
 /// let ((loss, squares), gradients) = value_and_grad_aux(squares)(&[x])?;
 /// assert_eq!((loss.item::<f32>()?, squares.to_vec::<f32>()?), (5.0, vec![1.0, 4.0]));
 /// assert_eq!(gradients[0].to_vec::<f32>()?, [2.0, 4.0]);

@@ -1,6 +1,6 @@
-//! Attention with several heads, and the transformer's encoder layer.
+//! Attention with several heads.
 
-use super::{Dropout, Function, LayerNorm, Linear, Module, relu};
+use super::{Linear, Module};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use crate::fast::{self, Mask};
@@ -105,77 +105,5 @@ impl MultiHeadAttention {
         let indices = arange(0, length, 1, None)?;
         let later = less(expand_dims(&indices, 1)?, &indices)?;
         multiply(later.astype(dtype)?, fast::lowest(dtype))
-    }
-}
-
-/// Attention and a two-layer network, each added to its input: MLX's `TransformerEncoderLayer`.
-///
-/// ```
-/// use wootz::{Array, DType, fast::Mask, nn::TransformerEncoderLayer};
-/// let layer = TransformerEncoderLayer::new(8, 2)?;
-/// let x = Array::ones(&[1, 5, 8], DType::F32)?;
-/// assert_eq!(layer.forward(&x, Mask::None)?.shape(), [1, 5, 8]);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-#[derive(Clone, Debug, wootz_macros::Tree)]
-pub struct TransformerEncoderLayer {
-    /// Among the positions.
-    pub attention: MultiHeadAttention,
-    /// Of the attention.
-    pub ln1: LayerNorm,
-    /// Of the network.
-    pub ln2: LayerNorm,
-    /// The network's first layer.
-    pub linear1: Linear,
-    /// The network's second layer.
-    pub linear2: Linear,
-    dropout1: Dropout,
-    dropout2: Dropout,
-    activation: Function,
-    norm_first: bool,
-}
-
-impl TransformerEncoderLayer {
-    /// MLX's defaults: a network four times as wide, no dropout, ReLU, normalised first.
-    pub fn new(dims: usize, num_heads: usize) -> Result<TransformerEncoderLayer> {
-        TransformerEncoderLayer::with(dims, num_heads, 4 * dims, 0.0, Function::new(relu), true)
-    }
-
-    /// `norm_first`: whether inputs are normalised, or sums.
-    pub fn with(
-        dims: usize,
-        num_heads: usize,
-        mlp_dims: usize,
-        dropout: f64,
-        activation: Function,
-        norm_first: bool,
-    ) -> Result<TransformerEncoderLayer> {
-        Ok(TransformerEncoderLayer {
-            attention: MultiHeadAttention::new(dims, num_heads, false)?,
-            ln1: LayerNorm::new(dims)?,
-            ln2: LayerNorm::new(dims)?,
-            linear1: Linear::new(dims, mlp_dims, true)?,
-            linear2: Linear::new(mlp_dims, dims, true)?,
-            dropout1: Dropout::new(dropout)?,
-            dropout2: Dropout::new(dropout)?,
-            activation,
-            norm_first,
-        })
-    }
-
-    /// The output for `[batch, positions, dims]`.
-    pub fn forward(&self, x: &Array, mask: Mask<'_>) -> Result<Array> {
-        let attend = |x: &Array| self.dropout1.forward(&self.attention.forward(x, x, x, mask)?);
-        let network = |x: &Array| {
-            let hidden = self.activation.call(&self.linear1.forward(x)?)?;
-            self.linear2.forward(&self.dropout2.forward(&hidden)?)
-        };
-        if self.norm_first {
-            let x = add(x, attend(&self.ln1.forward(x)?)?)?;
-            add(&x, network(&self.ln2.forward(&x)?)?)
-        } else {
-            let x = self.ln1.forward(&add(x, attend(x)?)?)?;
-            self.ln2.forward(&add(&x, network(&x)?)?)
-        }
     }
 }

@@ -26,6 +26,7 @@
 //! # Ok::<(), wootz::Error>(())
 //! ```
 
+mod activation_layers;
 mod activations;
 mod attention;
 mod containers;
@@ -40,12 +41,15 @@ mod module;
 mod normalization;
 mod pooling;
 mod positional;
+mod quantized;
 mod recurrent;
 mod rotary;
+mod transformer;
 mod upsample;
 
+pub use activation_layers::*;
 pub use activations::*;
-pub use attention::{AttentionDims, MultiHeadAttention, TransformerEncoderLayer};
+pub use attention::{AttentionDims, MultiHeadAttention};
 pub use containers::{Function, Identity, Sequential};
 pub use convolution::{
     Conv1d, Conv1dOptions, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
@@ -59,8 +63,13 @@ pub use module::{CloneModule, Module};
 pub use normalization::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm};
 pub use pooling::{AvgPool1d, AvgPool2d, AvgPool3d, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use positional::{ALiBi, RoPE, SinusoidalPositionalEncoding};
+pub use quantized::{QuantizedEmbedding, QuantizedLinear, quantize};
 pub use recurrent::{GRU, LSTM, RNN};
 pub use rotary::RotaryEmbedding;
+pub use transformer::{
+    Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
+    TransformerEncoderLayer, TransformerOptions,
+};
 pub use upsample::{ScaleFactor, Upsample, UpsampleMode};
 
 pub use crate::tree::value_and_grad_of as value_and_grad;

@@ -23,7 +23,8 @@ pub fn tree_flatten<T: Tree + ?Sized>(tree: &T) -> Vec<(String, Array)> {
     leaves
 }
 
-/// The same tree with every array replaced by what `function` makes of its name and itself.
+/// The same tree with every array replaced by what `function` makes of its name and itself: MLX's
+/// `tree_map` and `tree_map_with_path`.
 ///
 /// ```
 /// use wootz::{Array, DType, tree_map};
@@ -37,13 +38,7 @@ pub fn tree_map<T: Tree + Clone>(
     mut function: impl FnMut(&str, &Array) -> Result<Array>,
 ) -> Result<T> {
     let mut mapped = tree.clone();
-    mapped.visit_mut(&mut Path::default(), &mut |name, mut slot| {
-        if let Some(leaf) = slot.leaf() {
-            let array = function(name, &leaf.array())?;
-            slot.set(array);
-        }
-        Ok(())
-    })?;
+    mapped.apply(&mut function)?;
     Ok(mapped)
 }
 
@@ -68,4 +63,50 @@ pub fn tree_unflatten<T: Tree + Clone>(
     let mut tree = like.clone();
     replace(&mut tree, &leaves)?;
     Ok(tree)
+}
+
+/// What `function` makes of a first value and all arrays of a tree, one after the other.
+///
+/// ```
+/// use wootz::{Array, tree_reduce};
+/// // tree_reduce(lambda acc, x: acc + x.size, tree, 0)
+/// let tree = (Array::new([1, 2])?, vec![Array::new([3])?]);
+/// assert_eq!(tree_reduce(&tree, 0, |count, x| Ok(count + x.size()))?, 3);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn tree_reduce<T: Tree + ?Sized, A>(
+    tree: &T,
+    initializer: A,
+    mut function: impl FnMut(A, &Array) -> Result<A>,
+) -> Result<A> {
+    tree_flatten(tree).iter().try_fold(initializer, |value, (_, array)| function(value, array))
+}
+
+/// The arrays of two trees by name: those that are in one, and what `merge` makes of those that are in both.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use wootz::{Array, add, tree_merge};
+/// // tree_merge({"a": x, "b": x}, {"b": x, "c": x}, lambda a, b: a + b)
+/// let x = Array::new([1, 2])?;
+/// let tree = |names: [&str; 2]| BTreeMap::from(names.map(|name| (name.to_string(), x.clone())));
+/// let merged = tree_merge(&tree(["a", "b"]), &tree(["b", "c"]), |_, a, b| add(a, b))?;
+/// assert_eq!(merged.len(), 3);
+/// assert_eq!(merged["b"].to_vec::<i32>()?, [2, 4]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn tree_merge<T: Tree + ?Sized, U: Tree + ?Sized>(
+    tree_a: &T,
+    tree_b: &U,
+    mut merge: impl FnMut(&str, &Array, &Array) -> Result<Array>,
+) -> Result<BTreeMap<String, Array>> {
+    let mut merged: BTreeMap<String, Array> = tree_flatten(tree_a).into_iter().collect();
+    for (name, array) in tree_flatten(tree_b) {
+        let array = match merged.get(&name) {
+            Some(other) => merge(&name, other, &array)?,
+            None => array,
+        };
+        merged.insert(name, array);
+    }
+    Ok(merged)
 }

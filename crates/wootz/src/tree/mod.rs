@@ -34,12 +34,12 @@ use std::fmt::Display;
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
 
-pub use functions::{tree_flatten, tree_map, tree_unflatten};
+pub use functions::{tree_flatten, tree_map, tree_merge, tree_reduce, tree_unflatten};
 pub use grad::{grad_of, value_and_grad_aux_of, value_and_grad_of};
 pub use leaf::{Mode, Parameter, State};
 pub use transforms::{checkpoint_of, jvp_of, vmap_of};
 
-use crate::array::Array;
+use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use crate::nn::Module;
 
@@ -143,6 +143,41 @@ pub trait Tree {
     fn update(&mut self, arrays: &BTreeMap<String, Array>) -> Result<()> {
         check_keys("update", &self.parameters(), arrays, Strictness::MayLack)?;
         replace(self, arrays)
+    }
+
+    /// Replaces every array by what `map` makes of its name and itself; see also
+    /// [`tree_map`](crate::tree_map). After an error, arrays before it are changed.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn, zeros_like};
+    /// let mut layer = nn::Linear::new(3, 2, true)?;
+    /// // layer.apply(lambda x: mx.zeros_like(x))
+    /// layer.apply(&mut |_, x| zeros_like(x))?;
+    /// assert_eq!(layer.weight.sum(())?.item::<f32>()?, 0.0);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn apply(&mut self, map: &mut dyn FnMut(&str, &Array) -> Result<Array>) -> Result<()> {
+        self.visit_mut(&mut Path::default(), &mut |name, mut slot| {
+            if let Some(leaf) = slot.leaf() {
+                let array = map(name, &leaf.array())?;
+                slot.set(array);
+            }
+            Ok(())
+        })
+    }
+
+    /// Converts all arrays of floats to a dtype.
+    ///
+    /// ```
+    /// use wootz::{DType, Tree, nn};
+    /// let mut layer = nn::Linear::new(3, 2, true)?;
+    /// // layer.set_dtype(mx.bfloat16)
+    /// layer.set_dtype(DType::BF16)?;
+    /// assert_eq!(layer.weight.dtype(), DType::BF16);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn set_dtype(&mut self, dtype: DType) -> Result<()> {
+        self.apply(&mut |_, x| if x.dtype().is_float() { x.astype(dtype) } else { Ok(x.clone()) })
     }
 
     /// Reads the arrays from a safetensors file. Its keys must be exactly the names of this tree

@@ -162,6 +162,20 @@ fn gradients_of_layers_with_several_inputs_are_right() {
     check("encoder", TransformerEncoderLayer::new(8, 2), &[&[2, 4, 8]], |layer, x| {
         layer.forward(&x[0], Mask::None)
     });
+    for checkpoint in [true, false] {
+        let options = TransformerOptions {
+            mlp_dims: Some(6),
+            dropout: 0.25,
+            checkpoint,
+            ..Default::default()
+        };
+        let model = Transformer::new(8, 2, 2, 2, &options);
+        check("transformer", model, &[&[2, 4, 8], &[2, 3, 8], &[3, 4]], |model, x| {
+            // The same elements are dropped at every point.
+            random::seed(5);
+            model.forward(&x[0], &x[1], Mask::None, Mask::Causal, Mask::Array(&x[2]))
+        });
+    }
 }
 
 #[test]

@@ -178,7 +178,9 @@ fn wz_z_acosh(a: vec2f) -> vec2f {
 }
 
 fn wz_z_atanh(a: vec2f) -> vec2f {
-    let beside = (1.0 - a.x) * (1.0 - a.x) + a.y * a.y;
-    let re = 0.25 * wz_log1p(4.0 * a.x / beside);
+    // In the right half of the plane, where nothing cancels; the left one is its mirror image.
+    let x = abs(a.x);
+    let beside = (1.0 - x) * (1.0 - x) + a.y * a.y;
+    let re = wz_copysign(0.25 * wz_log1p(4.0 * x / beside), a.x);
     return vec2f(re, 0.5 * wz_arctan2(2.0 * a.y, (1.0 - a.x) * (1.0 + a.x) - a.y * a.y));
 }

@@ -280,12 +280,14 @@ fn check_ranks(
     Ok(axes - 2)
 }
 
-/// Checks the channels of both, and that both are of floats; tells their common dtype.
+/// Checks the channels of both, and that the input is of floats; tells their common dtype. As in MLX, the
+/// weight may be of integers.
 fn check_channels(op: &'static str, input: &Array, weight: &Array, groups: usize) -> Result<DType> {
-    for (name, array) in [("input", input), ("weight", weight)] {
-        if !array.dtype().is_float() {
-            return Err(Error::dtype(op, name, "a floating-point type", array.dtype()));
-        }
+    if !input.dtype().is_float() {
+        return Err(Error::dtype(op, "input", "a floating-point type", input.dtype()));
+    }
+    if weight.dtype().is_complex() {
+        return Err(Error::dtype(op, "weight", "a real type", weight.dtype()));
     }
     let channels = input.shape()[input.rank() - 1];
     let (outputs, own) = (weight.shape()[0], weight.shape()[weight.rank() - 1]);

@@ -144,6 +144,7 @@ pub fn full_like(x: &Array, value: impl Into<Arg>) -> Result<Array> {
 /// ```
 /// use wootz::{Array, grad, stop_gradient};
 /// let x = Array::scalar(3.0, wootz::DType::F32)?;
+/// // mx.grad(lambda x: x * mx.stop_gradient(x))(x)
 /// let dx = grad(|x| x[0].multiply(&stop_gradient(&x[0])?))(&[x])?;
 /// assert_eq!(dx[0].item::<f32>()?, 3.0);
 /// # Ok::<(), wootz::Error>(())

@@ -32,6 +32,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 /// assert_eq!(arange(5, 0, -2, None)?.to_vec::<i32>()?, [5, 3, 1]);
 /// assert_eq!(arange(0, 1, 0.5, None)?.to_vec::<f32>()?, [0.0, 0.5]);
 /// assert_eq!(arange(0, 3, 1, DType::U8)?.dtype(), DType::U8);
+/// assert_eq!(arange(2, 9, f64::INFINITY, None)?.to_vec::<f32>()?, [2.0]);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn arange(
@@ -68,7 +69,12 @@ pub(crate) fn arange_on(
         let got = format!("{start}, {stop}, {step}");
         return Err(Error::argument("arange", "numbers", "finite numbers", got));
     }
-    let count = ((stop - start) / step).ceil().max(0.0);
+    // A step beyond all numbers still leaves the first one.
+    let ahead = (stop - start) * step.signum() > 0.0;
+    let count = match step.is_infinite() && ahead {
+        true => 1.0,
+        false => ((stop - start) / step).ceil().max(0.0),
+    };
     if count > isize::MAX as f64 {
         let (op, argument, got) = ("arange", "stop".into(), format!("{count} elements"));
         return Err(Error::SizeOverflow { op, argument, got, limit: isize::MAX as u64 });

@@ -81,11 +81,12 @@ pub fn layer_norm(
     bias: Option<&Array>,
     eps: f32,
 ) -> Result<Array> {
-    if !x.dtype().is_float() {
-        return Err(Error::dtype("layer_norm", "x", "a floating-point type", x.dtype()));
-    }
-    let rows = [weight, bias].into_iter().flatten();
+    // As in MLX, a bias without a weight has no say.
+    let rows = weight.into_iter().flat_map(|weight| [Some(weight), bias]).flatten();
     let dtype = rows.fold(x.dtype(), |dtype, row| DType::promote(dtype, row.dtype()));
+    if !dtype.is_float() {
+        return Err(Error::dtype("layer_norm", "x", "a floating-point type", dtype));
+    }
     let inputs = [Some(x), weight, bias]
         .into_iter()
         .flatten()

@@ -78,13 +78,13 @@ pub(super) fn entries() -> Vec<Entry> {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn rms_norm(x: &Array, weight: Option<&Array>, eps: f32) -> Result<Array> {
-    if !x.dtype().is_float() {
-        return Err(Error::dtype("rms_norm", "x", "a floating-point type", x.dtype()));
+    let dtype = weight.map_or(x.dtype(), |weight| DType::promote(x.dtype(), weight.dtype()));
+    if !dtype.is_float() {
+        return Err(Error::dtype("rms_norm", "x", "a floating-point type", dtype));
     }
     let Some(weight) = weight else {
         return Array::apply(RmsNorm::unweighted(eps), &[&x.contiguous()?]);
     };
-    let dtype = DType::promote(x.dtype(), weight.dtype());
     let (x, weight) = (astype(x, dtype)?, astype(weight, dtype)?);
     Array::apply(RmsNorm::new(eps), &[&x.contiguous()?, &weight.contiguous()?])
 }

@@ -34,6 +34,10 @@ pub fn segmented_mm(a: &Array, b: &Array, segments: &Array) -> Result<Array> {
         let (name, array) = if a.rank() == 2 { ("b", b) } else { ("a", a) };
         return Err(Error::shape(OP, name, "a matrix", array.shape()));
     };
+    let dtype = DType::promote(a.dtype(), b.dtype());
+    if !dtype.is_float() {
+        return Err(Error::dtype(OP, "a", "a floating-point type", dtype));
+    }
     if inner != k {
         return Err(Error::shape(OP, "b", format!("[{k}, n]"), b.shape()));
     }

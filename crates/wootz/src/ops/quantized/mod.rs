@@ -140,13 +140,14 @@ impl Quantized {
 
     /// The dtype of a product with `x`.
     fn product_dtype(&self, op: &'static str, x: &Array) -> Result<DType> {
-        if !x.dtype().is_float() {
-            return Err(Error::dtype(op, "x", "a floating-point type", x.dtype()));
-        }
-        Ok(match self.scheme {
+        let dtype = match self.scheme {
             Scheme::Affine { .. } => DType::promote(x.dtype(), self.arrays[1].dtype()),
             _ => x.dtype(),
-        })
+        };
+        match dtype.is_float() {
+            true => Ok(dtype),
+            false => Err(Error::dtype(op, "x", "a floating-point type", x.dtype())),
+        }
     }
 }
 

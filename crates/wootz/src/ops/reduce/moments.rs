@@ -7,11 +7,11 @@ use super::fold::{Fold, Mean, Squares};
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{Axes, Empty, Output, Reduce, Row};
-use crate::array::{Array, DType, Meta};
+use crate::array::{Array, DType, Meta, Scalar};
 use crate::cpu::CpuCall;
 use crate::cpu::tile::{self, Storage};
 use crate::error::{Error, Result};
-use crate::ops::{add, astype, broadcast_to, complex, imag, multiply, real, subtract};
+use crate::ops::{add, astype, broadcast_to, complex, constant, imag, multiply, real, subtract};
 
 /// The mean over axes; integers become `float32`. The mean of nothing is NaN.
 ///
@@ -29,7 +29,11 @@ pub fn mean(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
             mean(&imag(&x)?, axes, keepdims)?,
         );
     }
-    super::apply(&MEAN, &x, &axes.into(), keepdims)
+    let axes = axes.into();
+    if let Some(nothing) = of_nothing(&x, &axes.normalize(MEAN.name, x.rank())?, keepdims)? {
+        return Ok(nothing);
+    }
+    super::apply(&MEAN, &x, &axes, keepdims)
 }
 
 /// The variance over axes, with divisor `n - ddof`; integers become `float32`. That of complex numbers is
@@ -47,7 +51,25 @@ pub fn var(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Res
         let part = |x: Array| var(&x, &axes[..], keepdims, ddof);
         return add(part(real(&x)?)?, part(imag(&x)?)?);
     }
+    if let Some(nothing) = of_nothing(&x, &axes, keepdims)? {
+        return Ok(nothing);
+    }
     Array::apply(Reduce { row: &VAR, axes, keepdims, ddof }, &[&x])
+}
+
+/// NaN wherever no numbers come together: a GPU need not give it for zero times infinity.
+fn of_nothing(x: &Array, axes: &[usize], keepdims: bool) -> Result<Option<Array>> {
+    if axes.iter().all(|&axis| x.shape()[axis] > 0) {
+        return Ok(None);
+    }
+    let nan = constant(Scalar::Float(f64::NAN), x.dtype(), x.device())?;
+    let reduced = |axis: &usize| axes.contains(axis);
+    let lengths = x.shape().iter().enumerate().map(|(axis, &length)| match reduced(&axis) {
+        true => (1, keepdims),
+        false => (length, true),
+    });
+    let shape: Vec<usize> = lengths.filter(|(_, kept)| *kept).map(|(length, _)| length).collect();
+    broadcast_to(&nan, &shape).map(Some)
 }
 
 impl Array {

@@ -71,6 +71,11 @@ fn empty_axes_give_the_identity_or_an_error() -> Result<()> {
         assert_eq!(rows.sum(1)?.to_vec::<f32>()?, [0.0; 100]);
         assert_eq!(x.prod(0)?.to_vec::<f32>()?, [1.0; 3]);
         assert!(x.all(())?.item::<bool>()? && !x.any(())?.item::<bool>()?);
+        for nothing in [mean(&rows, 1, true)?, var(&rows, 1, true, 0)?, std(&rows, 1, true, 1)?] {
+            assert_eq!(nothing.shape(), [100, 1]);
+            assert!(nothing.to_vec::<f32>()?.iter().all(|x| x.is_nan()));
+        }
+        assert!(x.mean(())?.item::<f32>()?.is_nan() && x.mean(1)?.to_vec::<f32>()?.is_empty());
         assert_eq!(x.max(1)?.shape(), [0]);
         assert!(x.max(1)?.to_vec::<f32>()?.is_empty());
         assert!(matches!(x.max(0), Err(Error::NoIdentity { op: "max", .. })));

@@ -65,6 +65,9 @@ pub(crate) fn entries() -> Vec<Entry> {
 pub fn softmax(x: &Array, axes: impl Into<Axes>) -> Result<Array> {
     let x = astype(x, x.dtype().to_float())?;
     let axes = axes.into().normalize("softmax", x.rank())?;
+    if x.size() == 0 {
+        return Ok(x);
+    }
     if x.dtype().is_complex() {
         let largest = stop_gradient(max(&x, &axes[..], true)?)?;
         let powers = exp(subtract(&x, largest)?)?;

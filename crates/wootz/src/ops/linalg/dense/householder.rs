@@ -3,6 +3,10 @@
 
 use super::{Matrix, Number};
 
+/// What is smaller is nothing beside the matrix, whose largest value is about 1; and its square would not be a
+/// number of full precision.
+const NOTHING: f64 = 1e-140;
+
 /// `I - tau v vᴴ`, where `v` begins with 1 and belongs to the rows or columns from `first` on.
 pub(super) struct Reflector<T> {
     first: usize,
@@ -14,6 +18,9 @@ impl<T: Number> Reflector<T> {
     /// The reflector `H` whose adjoint takes `x` to a real multiple of the first unit vector, and that
     /// number. Its sign is the opposite of the first value's, so that nothing cancels.
     pub(super) fn zeroing(first: usize, mut x: Vec<T>) -> (Reflector<T>, f64) {
+        if x.iter().all(|value| value.modulus() < NOTHING) {
+            return (Reflector { first, v: Vec::new(), tau: T::ZERO }, 0.0);
+        }
         let alpha = x.first().copied().unwrap_or(T::ZERO);
         let rest = x.iter().skip(1).map(|value| value.square_modulus()).sum::<f64>();
         if rest == 0.0 && alpha == T::from_real(alpha.re()) {

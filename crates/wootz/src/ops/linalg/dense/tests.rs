@@ -116,13 +116,20 @@ fn singular_vectors_and_values_make_the_matrix_again() {
 #[test]
 fn singular_vectors_of_complex_matrices_make_them_again() {
     let mut random = Random(5);
-    for (m, n) in [(1, 1), (4, 4), (6, 3), (3, 6)] {
-        let a = random.complex(m, n);
+    let drawn = [(1, 1), (4, 4), (6, 3), (3, 6)].map(|(m, n)| random.complex(m, n));
+    // What is left of these after each reflection is smaller and smaller.
+    let alike = [8, 30].map(|n| Matrix::new(n, n, vec![Complex::new(1.0, 1.0); n * n]));
+    for a in drawn.into_iter().chain(alike) {
+        let (m, n) = (a.rows, a.columns);
         let found = svd(a.clone(), Vectors::Full).unwrap();
         assert_orthonormal(&found.u, "U");
         assert_orthonormal(&found.vh.adjoint(), "V");
         let s = diagonal(m, n, &found.s);
         assert_near(&times(&times(&found.u, &s), &found.vh), &a, 10.0, "product");
+        let alone = svd(a, Vectors::None).unwrap().s;
+        for (x, y) in found.s.iter().zip(&alone) {
+            assert!((x - y).abs() <= 1e-11, "{x} and {y}");
+        }
     }
 }
 
