@@ -44,6 +44,7 @@ pub(crate) fn entries() -> Vec<Entry> {
                 }),
                 case("all", &[3, 4], || Router::new(4)),
                 case("many", &[2, 300], || Router::new(5)),
+                case("1025 tokens", &[1025, 5], || Router { renormalise: true, ..Router::new(2) }),
                 case("no tokens", &[0, 5], || Router::new(2)),
                 biased.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
             ],
@@ -53,6 +54,7 @@ pub(crate) fn entries() -> Vec<Entry> {
             cases: [
                 (&[2, 3, 4, 5][..], &[2, 3, 4][..]),
                 (&[3, 1, 7], &[3, 1]),
+                (&[1025, 2, 3], &[1025, 2]),
                 (&[0, 2, 3], &[0, 2]),
             ]
             .into_iter()

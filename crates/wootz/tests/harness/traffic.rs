@@ -130,6 +130,16 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         32.0,
         "a lane goes through the keys and values of an element of its own",
     ),
+    (
+        &["scaled_dot_product_attention"],
+        4.0,
+        "eight lanes have a row of a tile of cooperative matrices, and four rows lie apart",
+    ),
+    (
+        &["attention_backward"],
+        32.0,
+        "lanes have rows of a tile, and where those are keys a mask lies across them",
+    ),
     (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
     (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),
     (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),

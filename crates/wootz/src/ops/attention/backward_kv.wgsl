@@ -1,17 +1,15 @@
 // A workgroup takes R keys of a head and goes through the queries that see them, of one head after
 // the other: the gradients of keys and values.
 
-var<workgroup> held_k: array<f32, R * D>;
-var<workgroup> held_v: array<f32, R * DV>;
-var<workgroup> tile: array<u32, R * LINES>;
-var<workgroup> p_tile: array<u32, R * LINES>;
 var<workgroup> first_seen: atomic<u32>;
 var<workgroup> last_seen: atomic<u32>;
 var<workgroup> bounds: vec2<u32>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lid: u32) {
+        @builtin(local_invocation_index) lid: u32,
+        // MORE
+) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let blocks = (p.keys + R - 1u) / R;
@@ -42,23 +40,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 
     hold_k(p.k_offset, key_head * p.keys + first, (key_head + 1u) * p.keys, lid);
     hold_v(p.v_offset, key_head * p.keys + first, (key_head + 1u) * p.keys, lid);
-    var sums_k: array<f32, SUMS_K>;
-    var sums_v: array<f32, SUMS_V>;
-    for (var i = 0u; i < SUMS_K; i++) { sums_k[i] = 0.0; }
-    for (var i = 0u; i < SUMS_V; i++) { sums_v[i] = 0.0; }
+    var sums_k = none_q();
+    var sums_v = none_dout();
     for (var member = 0u; member < shared_by; member++) {
         let head = (key_head % p.key_heads) * shared_by + member;
         let kind = batch * p.heads + head;
         let q_base = p.q_offset + kind * p.queries * D;
         let dout_base = p.dout_offset + kind * p.queries * DV;
         for (var start = seen.x; start < seen.y; start += LINES) {
-            let products = products_q(q_base, start, seen.y, r, lane, lid);
-            let dp = products_dout(dout_base, start, seen.y, r, lane, lid);
+            let products = products_q(q_base, start, seen.y, r, lane, lid, subgroup);
+            let dp = products_dout(dout_base, start, seen.y, r, lane, lid, subgroup);
             for (var t = 0u; t < PER; t++) {
                 let c = lane + t * LANES;
                 let query = start + c;
-                var bits = HIDDEN;
-                var p_bits = HIDDEN;
+                var bits = ABSENT;
+                var p_bits = ABSENT;
                 if (query < seen.y && key < p.keys) {
                     let row = row_data[kind * p.queries + query];
                     let mask_at = mask_row(batch, head, query);
@@ -67,23 +63,25 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
                     bits = kept(ds, gradient.seen);
                     p_bits = kept(gradient.p, gradient.seen);
                 }
-                tile[r * LINES + c] = bits;
-                p_tile[r * LINES + c] = p_bits;
+                tile_set(r, c, bits);
+                p_tile_set(r, c, p_bits);
             }
             workgroupBarrier();
-            add_q(&sums_k, q_base, start, seen.y, r, lane, lid);
-            add_dout(&sums_v, dout_base, start, seen.y, r, lane, lid);
+            add_q(&sums_k, q_base, start, seen.y, r, lane, lid, subgroup);
+            add_dout(&sums_v, dout_base, start, seen.y, r, lane, lid, subgroup);
         }
     }
+    let own_k = columns_q(&sums_k, r, lane, subgroup);
+    let own_v = columns_dout(&sums_v, r, lane, subgroup);
     if (key < p.keys) {
         let at = key_head * p.keys + key;
         for (var i = 0u; i < SUMS_K; i++) {
             let column = lane + i * LANES;
-            if (column < D) { dk_set(at * D + column, sums_k[i]); }
+            if (column < D) { dk_set(at * D + column, own_k[i]); }
         }
         for (var i = 0u; i < SUMS_V; i++) {
             let column = lane + i * LANES;
-            if (column < DV) { dv_set(at * DV + column, sums_v[i]); }
+            if (column < DV) { dv_set(at * DV + column, own_v[i]); }
         }
     }
 }

@@ -1,13 +1,12 @@
 // A workgroup takes R queries of a head and goes through the keys: the gradient of the queries.
 
-var<workgroup> held_q: array<f32, R * D>;
-var<workgroup> held_dout: array<f32, R * DV>;
-var<workgroup> tile: array<u32, R * LINES>;
 var<workgroup> bounds: vec2<u32>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lid: u32) {
+        @builtin(local_invocation_index) lid: u32,
+        // MORE
+) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let blocks = (p.queries + R - 1u) / R;
@@ -30,30 +29,30 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
 
     hold_q(p.q_offset, kind * p.queries + first, (kind + 1u) * p.queries, lid);
     hold_dout(p.dout_offset, kind * p.queries + first, (kind + 1u) * p.queries, lid);
-    var sums: array<f32, SUMS_K>;
-    for (var i = 0u; i < SUMS_K; i++) { sums[i] = 0.0; }
+    var sums = none_k();
     let k_base = p.k_offset + key_head * p.keys * D;
     let v_base = p.v_offset + key_head * p.keys * DV;
     for (var key = seen.x; key < seen.y; key += LINES) {
-        let products = products_k(k_base, key, seen.y, r, lane, lid);
-        let dp = products_v(v_base, key, seen.y, r, lane, lid);
+        let products = products_k(k_base, key, seen.y, r, lane, lid, subgroup);
+        let dp = products_v(v_base, key, seen.y, r, lane, lid, subgroup);
         for (var t = 0u; t < PER; t++) {
             let c = lane + t * LANES;
-            var bits = HIDDEN;
+            var bits = ABSENT;
             if (key + c < seen.y) {
                 let gradient = gradient_of(products[t], dp[t], row, mask_at, key + c);
                 let ds = gradient.ds * slope_of(products[t] * p.scale) * p.scale;
                 bits = kept(ds, gradient.seen);
             }
-            tile[r * LINES + c] = bits;
+            tile_set(r, c, bits);
         }
         workgroupBarrier();
-        add_k(&sums, k_base, key, seen.y, r, lane, lid);
+        add_k(&sums, k_base, key, seen.y, r, lane, lid, subgroup);
     }
+    let own = columns_k(&sums, r, lane, subgroup);
     if (live) {
         for (var i = 0u; i < SUMS_K; i++) {
             let column = lane + i * LANES;
-            if (column < D) { dq_set((kind * p.queries + query) * D + column, sums[i]); }
+            if (column < D) { dq_set((kind * p.queries + query) * D + column, own[i]); }
         }
     }
 }

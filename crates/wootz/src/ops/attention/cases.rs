@@ -14,6 +14,7 @@ use crate::quant::Scheme;
 /// For cases whose kernels differ from others' by little: every text takes a while to compile.
 const SINGLE: &[DType] = &[DType::F32];
 const TWO: &[DType] = &[DType::F32, DType::BF16];
+const HALF: &[DType] = &[DType::F32, DType::F16];
 
 /// Cases of all operations.
 pub(crate) fn entries() -> Vec<Entry> {
@@ -94,15 +95,36 @@ fn forward() -> Vec<Case> {
         shapes(2, [4, 1], [17, 17], [8, 8]).case("causal, one head of keys", &[], causal()),
         shapes(1, [2, 2], [17, 29], [8, 8]).case("causal, more keys", &[], causal()),
         shapes(2, [2, 1], [9, 5], [8, 8]).case("causal, queries that see nothing", &[], causal()),
-        // Keys and values for each tile of 16 queries.
+        // Keys and values for each tile of 32 queries, where they are counted.
         shapes(1, [1, 1], [255, 255], [8, 8])
             .case("255, all keys", &[], all())
-            .moves(255 * 8 * (2 + 16 * 2), 1.5),
+            .moves(255 * 8 * (2 + 8 * 2), 1.5),
         shapes(1, [1, 1], [255, 255], [8, 8]).case("255, window", &[], window()),
         shapes(2, [2, 1], [17, 40], [8, 8]).case("window, more keys", &[], window()),
         shapes(1, [1, 1], [3, 5], [80, 33]).case("odd dims", &[], all()),
         shapes(1, [2, 1], [3, 3], [256, 96]).case("256 dims", &[], causal()).dtypes(SINGLE),
         shapes(1, [1, 1], [2, 33], [512, 512]).case("512 dims", &[], all()).dtypes(TWO),
+        // Tiles of several sizes where there are cooperative matrices.
+        shapes(1, [1, 1], [255, 255], [64, 64])
+            .case("255, 64 dims", &[], all())
+            .dtypes(TWO)
+            .moves(255 * 64 * (2 + 8 * 2), 1.5),
+        // So large that the largest of a row grows from tile to tile.
+        shapes(2, [2, 1], [33, 100], [64, 64])
+            .case("64 dims, large scores", &[], causal())
+            .range(-3.0..3.0)
+            .dtypes(HALF),
+        shapes(1, [2, 1], [40, 70], [80, 80])
+            .case("80 dims, additive mask", &[&[2, 40, 70]], masked)
+            .dtypes(HALF),
+        shapes(1, [2, 2], [40, 70], [96, 96])
+            .case("96 dims, bool mask", &[&[40, 70]], masked)
+            .fixed(3, DType::Bool, 0.0..2.0)
+            .dtypes(TWO),
+        shapes(1, [2, 1], [33, 50], [128, 128]).case("128 dims", &[], window()).dtypes(HALF),
+        shapes(1, [1, 1], [17, 40], [256, 256]).case("256 dims, queries", &[], all()).dtypes(HALF),
+        shapes(1, [1, 1], [17, 70], [512, 512]).case("512 dims, queries", &[], all()).dtypes(TWO),
+        shapes(1, [1, 1], [17, 40], [64, 512]).case("wide values", &[], all()).dtypes(SINGLE),
         shapes(1, [2, 1], [0, 3], [8, 8]).case("no queries", &[], all()),
         shapes(1, [2, 1], [2, 0], [8, 8]).case("no keys", &[], all()),
         shapes(2, [2, 2], [17, 3], [8, 8])
@@ -215,6 +237,7 @@ fn backward() -> Vec<Case> {
     let spec = AttentionSpec::causal(SCALE);
     let window = AttentionSpec { window: Some(4), ..spec };
     let mask = AttentionSpec { mask: MaskKind::Bool, ..AttentionSpec::new(SCALE) };
+    let added = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
     let soft = AttentionSpec { softcap: Some(2.5), ..AttentionSpec::new(SCALE) };
     vec![
         shapes(2, [4, 2], [17, 17], [8, 8]).case("causal", &[&[2, 4, 17, 8]], call(spec)),
@@ -225,6 +248,26 @@ fn backward() -> Vec<Case> {
         shapes(1, [1, 1], [3, 7], [8, 8])
             .case("softcap", &[&[1, 1, 3, 8]], call(soft))
             .dtypes(SINGLE),
+        // Tiles of several sizes where there are cooperative matrices.
+        shapes(1, [1, 1], [255, 255], [8, 8])
+            .case("255", &[&[1, 1, 255, 8]], call(spec))
+            .dtypes(TWO),
+        shapes(2, [2, 1], [40, 70], [64, 64])
+            .case("64 dims", &[&[2, 2, 40, 64]], call(spec))
+            .dtypes(HALF),
+        shapes(1, [2, 1], [40, 36], [80, 96])
+            .case("80 and 96 dims", &[&[1, 2, 40, 96], &[1, 1, 40, 36]], call(mask))
+            .fixed(4, DType::Bool, 0.0..2.0)
+            .dtypes(HALF),
+        shapes(1, [1, 1], [17, 40], [128, 128])
+            .case("128 dims, additive mask", &[&[1, 1, 17, 128], &[1, 1, 17, 40]], call(added))
+            .dtypes(TWO),
+        shapes(1, [1, 1], [9, 35], [256, 256])
+            .case("256 dims", &[&[1, 1, 9, 256]], call(window))
+            .dtypes(HALF),
+        shapes(1, [1, 1], [5, 9], [80, 33])
+            .case("odd dims", &[&[1, 1, 5, 33]], call(spec))
+            .dtypes(TWO),
     ]
 }
 

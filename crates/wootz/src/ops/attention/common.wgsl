@@ -1,5 +1,6 @@
-// What the kernels of attention share. Before this stand constants: D and DV, the dims of keys and of values; R, the rows that a workgroup of 256 holds; LINES,
-// the lines of a tile that it goes through.
+// What the kernels of attention share. Before this stand constants: D and DV, the dims of keys and
+// of values; R, the rows that a workgroup of 256 holds; LINES, the lines of a tile that it goes
+// through.
 
 struct Params {
     groups: u32, batch: u32, heads: u32, key_heads: u32, queries: u32, keys: u32,
@@ -19,8 +20,9 @@ const LANES = WIDTH / R;
 // Scores that a thread computes of a tile.
 const PER = LINES / LANES;
 const LOWEST = -3.4028235e38;
-// The bits of a score that takes no part.
+// The bits of a score that takes no part, and those of its weight: a zero that no other weight is.
 const HIDDEN = 0xffffffffu;
+const ABSENT = 0x80000000u;
 
 // Bits of a NaN are those of one NaN.
 fn bits_of(score: f32) -> u32 {

@@ -1,12 +1,11 @@
 // A workgroup takes R rows, which are queries of a head or of the heads that share keys, and goes
 // through the keys tile by tile with an online softmax. A thread holds some columns of one row.
 
-var<workgroup> held_q: array<f32, R * D>;
-var<workgroup> tile: array<u32, R * LINES>;
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
-        @builtin(local_invocation_index) lid: u32) {
+        @builtin(local_invocation_index) lid: u32,
+        // MORE
+) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let split = group % p.splits;
@@ -40,40 +39,39 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     hold_q(p.q_offset, kind * p.rows + first, (kind + 1u) * p.rows, lid);
     var most = LOWEST;
     var total = 0.0;
-    var sums: array<f32, SUMS_V>;
-    for (var i = 0u; i < SUMS_V; i++) { sums[i] = 0.0; }
+    var sums = none_v();
     let k_base = k_start() + key_head * p.keys * D;
     let v_base = v_start() + key_head * p.keys * DV;
     for (var key = begin; key < end; key += LINES) {
-        let products = products_k(k_base, key, end, r, lane, lid);
+        let products = products_k(k_base, key, end, r, lane, lid, subgroup);
         for (var t = 0u; t < PER; t++) {
             let c = lane + t * LANES;
             var bits = HIDDEN;
             if (key + c < end) { bits = score_bits(products[t], range, mask_at, key + c); }
-            tile[r * LINES + c] = bits;
+            tile_set(r, c, bits);
         }
         workgroupBarrier();
         var top = most;
         for (var c = 0u; c < LINES; c++) {
-            let bits = tile[r * LINES + c];
+            let bits = tile_bits(r, c);
             if (!strange(bits)) { top = max(top, bitcast<f32>(bits)); }
         }
+        top = raised(most, top);
         workgroupBarrier();
         for (var t = 0u; t < PER; t++) {
-            let at = r * LINES + lane + t * LANES;
-            let bits = tile[at];
-            if (bits != HIDDEN) { tile[at] = bitcast<u32>(power_of(bits, top)); }
+            let c = lane + t * LANES;
+            let bits = tile_bits(r, c);
+            tile_set(r, c, select(bitcast<u32>(power_of(bits, top)), ABSENT, bits == HIDDEN));
         }
         workgroupBarrier();
-        let shrink = wz_exp(most - top);
+        // Before the first score there is nothing to shrink.
+        let shrink = select(wz_exp(most - top), 1.0, most == LOWEST);
         most = top;
         total *= shrink;
-        for (var i = 0u; i < SUMS_V; i++) { sums[i] *= shrink; }
-        for (var c = 0u; c < LINES; c++) {
-            let bits = tile[r * LINES + c];
-            if (bits != HIDDEN) { total += bitcast<f32>(bits); }
-        }
-        add_v(&sums, v_base, key, end, r, lane, lid);
+        shrink_v(&sums, shrink, r, lane, lid, subgroup);
+        for (var c = 0u; c < LINES; c++) { total += bitcast<f32>(tile_bits(r, c)); }
+        add_v(&sums, v_base, key, end, r, lane, lid, subgroup);
     }
-    if (live) { finish(batch * p.heads * p.queries + row, head, split, most, total, &sums, lane); }
+    var own = columns_v(&sums, r, lane, subgroup);
+    if (live) { finish(batch * p.heads * p.queries + row, head, split, most, total, &own, lane); }
 }

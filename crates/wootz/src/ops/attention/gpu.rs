@@ -1,6 +1,7 @@
 //! Attention on the GPU: a workgroup holds some rows of one side and goes through tiles of the other
 //! in workgroup memory. Where there are few queries, the keys are split over workgroups as well.
 
+use super::cooperative::{Kept, Matrices};
 use super::spec::{AttentionSpec, Lengths, Sizes};
 use super::text::{Inputs, Text, Tile, WIDTH};
 use crate::array::DType;
@@ -41,6 +42,21 @@ impl Cut {
         let split_keys = sizes.keys.div_ceil(splits).next_multiple_of(tile.lines).max(1);
         let splits = sizes.keys.div_ceil(split_keys).max(1);
         Cut { rows, kinds, tile, splits, split_keys }
+    }
+
+    /// With cooperative matrices where there are some and many rows.
+    fn on(mut self, call: &GpuCall<'_>, sizes: &Sizes, inputs: Inputs) -> Cut {
+        if self.rows > FEW && inputs == Inputs::Forward {
+            let kept = Kept {
+                rows: self.rows,
+                held: &[sizes.dims],
+                summed: &[sizes.value_dims],
+                tiles: 1,
+            };
+            let tile = Matrices::tile(call, sizes.dtype == DType::F16, &kept);
+            self.tile = tile.unwrap_or(self.tile);
+        }
+        self
     }
 }
 
@@ -97,6 +113,7 @@ fn forward_with(
         return text.launch("nothing", values.div_ceil(WIDTH));
     }
     check_dims(call, sizes)?;
+    let cut = cut.on(call, sizes, inputs);
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.kinds = cut.kinds;
     text.params.rows = cut.rows;
@@ -111,7 +128,8 @@ fn forward_with(
     } else {
         text.scratch("partials");
     }
-    text.hold("q", sizes.dims).products("k", "q", sizes.dims).sums("v", "tile", sizes.value_dims);
+    text.tile("tile").hold("q", sizes.dims).products("k", "q", sizes.dims);
+    text.sums("v", "tile", sizes.value_dims).shrink("v", sizes.value_dims);
     text.add(match single {
         true => include_str!("finish_whole.wgsl"),
         false => include_str!("finish_part.wgsl"),
@@ -147,24 +165,32 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
         257..=512 => 8,
         _ => 4,
     };
-    let (tile, Sizes { dims, value_dims, .. }) = (Tile::of(held), *sizes);
+    let Sizes { dims, value_dims, .. } = *sizes;
+    let tile_of = |call: &GpuCall<'_>, rows: usize, summed: &[usize]| {
+        let kept = Kept { rows, held: &[dims, value_dims], summed, tiles: summed.len() };
+        let tile = Matrices::tile(call, sizes.dtype == DType::F16, &kept);
+        tile.unwrap_or(Tile::of(held))
+    };
     let inputs = |text: &mut Text<'_, '_>| {
         text.read("q", 0).read("k", 1).read("v", 2).read("dout", 3).scores().row_data();
         text.add(GRADIENT);
     };
+    let tile = tile_of(call, sizes.queries, &[dims]);
     let mut text = Text::new(call, spec, sizes, tile, Inputs::Backward);
     let groups = sizes.batch * sizes.heads * sizes.queries.div_ceil(tile.rows);
     text.params.groups = groups;
     inputs(&mut text);
-    text.write("dq", 0).hold("q", dims).hold("dout", value_dims);
+    text.write("dq", 0).tile("tile").hold("q", dims).hold("dout", value_dims);
     text.products("k", "q", dims).products("v", "dout", value_dims).sums("k", "tile", dims);
     text.add(include_str!("backward_q.wgsl")).launch("backward_q", groups)?;
 
+    let tile = tile_of(call, sizes.keys, &[dims, value_dims]);
     let mut text = Text::new(call, spec, sizes, tile, Inputs::Backward);
     let groups = sizes.batch * sizes.key_heads * sizes.keys.div_ceil(tile.rows);
     text.params.groups = groups;
     inputs(&mut text);
-    text.write("dk", 1).write("dv", 2).hold("k", dims).hold("v", value_dims);
+    text.write("dk", 1).write("dv", 2).tile("tile").tile("p_tile");
+    text.hold("k", dims).hold("v", value_dims);
     text.products("q", "k", dims).products("dout", "v", value_dims);
     text.sums("q", "tile", dims).sums("dout", "p_tile", value_dims);
     text.add(include_str!("backward_kv.wgsl")).launch("backward_kv", groups)

@@ -12,5 +12,6 @@ fn gradient_of(product: f32, dp: f32, row: vec4<u32>, mask_at: u32, key: u32) ->
 
 // The bits to keep in a tile.
 fn kept(value: f32, seen: bool) -> u32 {
-    return select(HIDDEN, bits_of(value), seen);
+    let bits = bits_of(value);
+    return select(ABSENT, select(bits, 0u, bits == ABSENT), seen);
 }

@@ -36,6 +36,8 @@ macro_rules! names {
 mod backward;
 mod cases;
 mod composed;
+#[cfg(feature = "gpu")]
+mod cooperative;
 mod cpu;
 mod forward;
 #[cfg(feature = "gpu")]

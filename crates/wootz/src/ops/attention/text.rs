@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use super::cooperative::Matrices;
 use super::spec::{AttentionSpec, Lengths, MaskKind, QUANTIZED, Sizes};
 use crate::array::DType;
 use crate::error::Result;
@@ -22,11 +23,13 @@ const PIECE: usize = 2048;
 pub(super) struct Tile {
     pub(super) rows: usize,
     pub(super) lines: usize,
+    /// Where products are made of cooperative matrices.
+    pub(super) matrices: Option<Matrices>,
 }
 
 impl Tile {
     pub(super) fn of(rows: usize) -> Tile {
-        Tile { rows, lines: (WIDTH / rows).max(32) }
+        Tile { rows, lines: (WIDTH / rows).max(32), matrices: None }
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -36,6 +39,10 @@ impl Tile {
     /// Sums that a thread holds of a row this wide, and the columns that are added at a time.
     pub(super) fn sums(&self, width: usize) -> (usize, usize) {
         let lanes = self.lanes();
+        if let Some(matrices) = &self.matrices {
+            let (columns, pieces) = matrices.columns(self.rows, width);
+            return (columns * pieces / lanes, columns);
+        }
         let columns = width.next_multiple_of(lanes).clamp(lanes, 64.max(lanes));
         (width.div_ceil(columns).max(1) * columns / lanes, columns)
     }
@@ -124,17 +131,24 @@ impl<'c, 'a> Text<'c, 'a> {
             body: String::new(),
         };
         let (dims, value_dims) = (sizes.dims.max(1), sizes.value_dims.max(1));
-        let Tile { rows, lines } = tile;
+        let Tile { rows, lines, .. } = tile;
         let _ = write!(
             text.head,
             "const D = {dims}u;\nconst DV = {value_dims}u;\nconst R = {rows}u;\n\
              const LINES = {lines}u;\nconst SUMS_K = {}u;\nconst SUMS_V = {}u;\n\
-             const SINKS = {};\n\
-             var<workgroup> piece: array<f32, {}>;\n",
+             const SINKS = {};\n{}",
             tile.sums(dims).0,
             tile.sums(value_dims).0,
             spec.sinks && inputs != Inputs::Backward,
-            PIECE + 2 * lines,
+            match &tile.matrices {
+                Some(matrices) => matrices.head(&tile),
+                // Subgroups do not matter.
+                None => format!(
+                    "const PITCH = LINES;\nconst subgroup = 0u;\n\
+                     var<workgroup> piece: array<f32, {}>;\n",
+                    PIECE + 2 * lines
+                ),
+            },
         );
         text
     }
@@ -198,14 +212,15 @@ impl<'c, 'a> Text<'c, 'a> {
         self.add(&text.replace("SCALES_AT", scales).replace("BIASES_AT", biases))
     }
 
-    /// How an array is read: elements at once, and the function that gives them.
-    fn load(&self, name: &str) -> (usize, String) {
+    /// How an array is read.
+    fn load(&self, name: &str) -> Load {
         let coded = matches!(self.inputs, Inputs::Coded(_)) && matches!(name, "k" | "v");
-        match self.whole {
+        let (span, function) = match self.whole {
             _ if coded => (4, format!("{name}_four")),
             true => (2, format!("{name}_two")),
             false => (1, name.to_string()),
-        }
+        };
+        Load { name: name.to_string(), span, function }
     }
 
     pub(super) fn write(&mut self, name: &str, output: usize) -> &mut Self {
@@ -331,27 +346,50 @@ impl<'c, 'a> Text<'c, 'a> {
         }
     }
 
-    /// `hold_NAME(base, first, end, lid)`: rows from `first` on, as many as are held.
-    pub(super) fn hold(&mut self, name: &str, width: usize) -> &mut Self {
-        let rows = self.tile.rows;
-        let to = format!("held_{name}");
-        let body = copy(self.load(name), &to, rows, width, width, width);
+    /// `NAME_bits(r, c)` and `NAME_set(r, c, bits)`: a tile of scores or weights. Matrices take weights as
+    /// what they are.
+    pub(super) fn tile(&mut self, name: &str) -> &mut Self {
+        let (kind, from, to) = match self.tile.matrices {
+            Some(_) => ("f32", "bitcast<u32>", "bitcast<f32>"),
+            None => ("u32", "", ""),
+        };
         self.add(&format!(
-            "fn hold_{name}(base: u32, first: u32, end: u32, lid: u32) {{\n\
-             let start = 0u;\n{body}}}\n"
+            "var<workgroup> {name}: array<{kind}, R * PITCH>;\n\
+             fn {name}_bits(r: u32, c: u32) -> u32 {{ return {from}({name}[r * PITCH + c]); }}\n\
+             fn {name}_set(r: u32, c: u32, bits: u32) {{ {name}[r * PITCH + c] = {to}(bits); }}\n"
         ))
     }
 
-    /// `products_NAME(base, first, end, r, lane, lid)`: of a held row with lines of the array.
+    /// `hold_NAME(base, first, end, lid)`: rows from `first` on, as many as are held.
+    pub(super) fn hold(&mut self, name: &str, width: usize) -> &mut Self {
+        let (rows, matrices) = (self.tile.rows, self.tile.matrices);
+        let pitch = matrices.map_or(width, |matrices| matrices.pitch(width));
+        let kind = matrices.map_or("f32", |matrices| matrices.factor());
+        let clear = if matrices.is_some() { "clear(lid);\n" } else { "" };
+        let to = format!("held_{name}");
+        let body = self.load(name).copy(&to, rows, width, pitch, width, kind);
+        self.add(&format!(
+            "var<workgroup> {to}: array<{kind}, {}>;\n\
+             fn hold_{name}(base: u32, first: u32, end: u32, lid: u32) {{\n\
+             let start = 0u;\n{clear}{body}}}\n",
+            rows * pitch
+        ))
+    }
+
+    /// `products_NAME(base, first, end, r, lane, lid, subgroup)`: of a held row with lines of the array.
     pub(super) fn products(&mut self, name: &str, held: &str, width: usize) -> &mut Self {
-        let lines = self.tile.lines;
+        let (lines, load) = (self.tile.lines, self.load(name));
+        if let Some(matrices) = self.tile.matrices {
+            let text = matrices.products(&self.tile, &load, held, width);
+            return self.add(&text);
+        }
         let step = (PIECE / lines).min(width);
         // A column more keeps threads on different banks.
         let pitch = step + 1;
-        let body = copy(self.load(name), "piece", lines, step, pitch, width);
+        let body = load.copy("piece", lines, step, pitch, width, "f32");
         self.add(&format!(
-            "fn products_{name}(base: u32, first: u32, end: u32, r: u32, lane: u32, lid: u32) \
-             -> array<f32, PER> {{\n\
+            "fn products_{name}(base: u32, first: u32, end: u32, r: u32, lane: u32, lid: u32, \
+             subgroup: u32) -> array<f32, PER> {{\n\
              var sums: array<f32, PER>;\n\
              for (var t = 0u; t < PER; t++) {{ sums[t] = 0.0; }}\n\
              for (var start = 0u; start < {width}u; start += {step}u) {{\n{body}\
@@ -365,29 +403,56 @@ impl<'c, 'a> Text<'c, 'a> {
         ))
     }
 
-    /// `add_NAME(sums, base, first, end, r, lane, lid)`: lines of the array, each times its element
-    /// of a tile.
+    /// `add_NAME(sums, base, first, end, r, lane, lid, subgroup)`: lines of the array, each times its
+    /// weight in a tile; `none_NAME()`: the sums of no lines; and
+    /// `columns_NAME(sums, r, lane, subgroup)`: those of a thread, from column `lane` on, `LANES` apart.
     pub(super) fn sums(&mut self, name: &str, tile: &str, width: usize) -> &mut Self {
-        let (sums, columns) = self.tile.sums(width);
+        let ((sums, columns), load) = (self.tile.sums(width), self.load(name));
+        if let Some(matrices) = self.tile.matrices {
+            let text = matrices.sums(&self.tile, &load, tile, width);
+            return self.add(&text);
+        }
         let lines = PIECE / 64;
         let each = columns / self.tile.lanes();
-        let body = copy(self.load(name), "piece", lines, columns, columns, width);
+        let body = load.copy("piece", lines, columns, columns, width, "f32");
         // The lines of the piece follow those before it.
         let body = body.replace("first +", "first + line +");
         self.add(&format!(
-            "fn add_{name}(sums: ptr<function, array<f32, {sums}>>, base: u32, first: u32, \
-             end: u32, r: u32, lane: u32, lid: u32) {{\n\
+            "fn none_{name}() -> array<f32, {sums}> {{\n\
+             var none: array<f32, {sums}>;\n\
+             for (var i = 0u; i < {sums}u; i++) {{ none[i] = 0.0; }}\n\
+             return none;\n}}\n\
+             fn add_{name}(sums: ptr<function, array<f32, {sums}>>, base: u32, first: u32, \
+             end: u32, r: u32, lane: u32, lid: u32, subgroup: u32) {{\n\
              for (var line = 0u; line < LINES; line += {lines}u) {{\n\
              for (var start = 0u; start < {width}u; start += {columns}u) {{\n{body}\
              workgroupBarrier();\n\
              for (var i = 0u; i < {lines}u; i++) {{\n\
-             let bits = {tile}[r * LINES + line + i];\n\
-             if (bits != HIDDEN) {{\n\
+             let bits = {tile}_bits(r, line + i);\n\
+             if (bits != ABSENT) {{\n\
              for (var t = 0u; t < {each}u; t++) {{\n\
              (*sums)[start / LANES + t] += \
              bitcast<f32>(bits) * piece[i * {columns}u + lane + t * LANES];\n}}\n}}\n}}\n\
-             workgroupBarrier();\n}}\n}}\n}}\n"
+             workgroupBarrier();\n}}\n}}\n}}\n\
+             fn columns_{name}(sums: ptr<function, array<f32, {sums}>>, r: u32, lane: u32, \
+             subgroup: u32) -> array<f32, {sums}> {{ return *sums; }}\n"
         ))
+    }
+
+    /// `raised(most, top)`: what powers are taken against when `top` is the largest score; and
+    /// `shrink_NAME(sums, factor, r, lane, lid, subgroup)` for sums that were against less.
+    pub(super) fn shrink(&mut self, name: &str, width: usize) -> &mut Self {
+        let text = match self.tile.matrices {
+            Some(matrices) => matrices.shrink(&self.tile, name, width),
+            None => format!(
+                "fn raised(most: f32, top: f32) -> f32 {{ return top; }}\n\
+                 fn shrink_{name}(sums: ptr<function, array<f32, {count}>>, factor: f32, r: u32, \
+                 lane: u32, lid: u32, subgroup: u32) {{\n\
+                 for (var i = 0u; i < {count}u; i++) {{ (*sums)[i] *= factor; }}\n}}\n",
+                count = self.tile.sums(width).0
+            ),
+        };
+        self.add(&text)
     }
 
     pub(super) fn launch(&mut self, variant: &str, groups: usize) -> Result<()> {
@@ -437,9 +502,17 @@ impl<'c, 'a> Text<'c, 'a> {
         };
         let spec = &self.spec;
         let (head, body, tile) = (&self.head, &self.body, self.tile);
+        let (extensions, subgroup, way) = match &tile.matrices {
+            Some(matrices) => (
+                matrices.extensions(),
+                "@builtin(subgroup_id) subgroup: u32,",
+                format!("cooperative/{}/", matrices.factor()),
+            ),
+            None => ("", "", String::new()),
+        };
         let kernel = Kernel {
             variant: format!(
-                "{variant}/{dtype}{}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}{coded}",
+                "{way}{variant}/{dtype}{}/{dims}x{value_dims}/{}/{:?}/{}/{:?}/{}{coded}",
                 if self.whole { " pairs" } else { "" },
                 tile.rows,
                 spec.mask,
@@ -447,7 +520,10 @@ impl<'c, 'a> Text<'c, 'a> {
                 spec.lengths,
                 self.bindings.len()
             ),
-            source: &|| [packed::PACKING, MATH, head, COMMON, body].concat(),
+            source: &|| {
+                let body = body.replace("// MORE", subgroup);
+                [extensions, packed::PACKING, MATH, head, COMMON, &body].concat()
+            },
             bindings: &self.bindings,
             params: &params,
             groups: grid(groups),
@@ -459,32 +535,44 @@ impl<'c, 'a> Text<'c, 'a> {
     }
 }
 
-/// Text that copies lines `first..end` of an array of lines of `width`, columns from `start` on, to
-/// workgroup memory: `lines × columns` at a pitch, zeros where there is nothing. As many columns are
-/// copied at once as `load` gives.
-fn copy(
-    (span, load): (usize, String),
-    to: &str,
-    lines: usize,
-    columns: usize,
-    pitch: usize,
-    width: usize,
-) -> String {
-    let size = lines * columns;
-    let (zero, store) = match span {
-        1 => ("0.0".to_string(), format!("{to}[at] = value;")),
-        _ => {
-            let each = (0..span).map(|i| format!("{to}[at + {i}u] = value[{i}];"));
-            (format!("vec{span}<f32>(0.0)"), each.collect::<Vec<_>>().join("\n"))
-        }
-    };
-    format!(
-        "for (var i = lid * {span}u; i < {size}u; i += WIDTH * {span}u) {{\n\
-         let own = first + i / {columns}u;\n\
-         let column = start + i % {columns}u;\n\
-         var value = {zero};\n\
-         if (own < end && column < {width}u) {{ value = {load}(base + own * {width}u + column); }}\n\
-         let at = i / {columns}u * {pitch}u + i % {columns}u;\n\
-         {store}\n}}\n"
-    )
+/// How an array is read.
+pub(super) struct Load {
+    pub(super) name: String,
+    /// Elements at once, and the function that gives them.
+    span: usize,
+    function: String,
+}
+
+impl Load {
+    /// Text that copies lines `first..end` of an array of lines of `width`, columns from `start` on, to
+    /// workgroup memory: `lines × columns` at a pitch, zeros where there is nothing. Each goes through
+    /// `kind`, a type or a function.
+    pub(super) fn copy(
+        &self,
+        to: &str,
+        lines: usize,
+        columns: usize,
+        pitch: usize,
+        width: usize,
+        kind: &str,
+    ) -> String {
+        let (size, span, load) = (lines * columns, self.span, &self.function);
+        let (zero, store) = match span {
+            1 => ("0.0".to_string(), format!("{to}[at] = {kind}(value);")),
+            _ => {
+                let each = (0..span).map(|i| format!("{to}[at + {i}u] = {kind}(value[{i}]);"));
+                (format!("vec{span}<f32>(0.0)"), each.collect::<Vec<_>>().join("\n"))
+            }
+        };
+        format!(
+            "for (var i = lid * {span}u; i < {size}u; i += WIDTH * {span}u) {{\n\
+             let own = first + i / {columns}u;\n\
+             let column = start + i % {columns}u;\n\
+             var value = {zero};\n\
+             if (own < end && column < {width}u) {{ \
+             value = {load}(base + own * {width}u + column); }}\n\
+             let at = i / {columns}u * {pitch}u + i % {columns}u;\n\
+             {store}\n}}\n"
+        )
+    }
 }

@@ -1,16 +1,10 @@
-// A workgroup computes a square tile of the output, in steps along k through workgroup memory,
-// with matrices of 8x8 elements that the threads of a subgroup hold together. It has four parts of
-// 32x32, one for each subgroup. There are at least four, because where there are such matrices a
-// subgroup has 32 threads; of more, two would compute the same.
-struct Params {
-    m: u32, n: u32, k: u32,
-    a_row: u32, a_column: u32, a_offset: u32,
-    b_row: u32, b_column: u32, b_offset: u32,
-    across: u32, tiles: u32, groups: u32,
-    // MORE
-}
-var<immediate> p: Params;
-
+// A workgroup computes a square tile of the output, in steps of DEPTH along k through workgroup
+// memory, with matrices of 8x8 elements that the threads of a subgroup hold together. It has four
+// parts of 32x32, one for each subgroup. There are at least four, because where there are such
+// matrices a subgroup has 32 threads; of more, two would compute the same.
+//
+// Before this stand `fill`, which brings factors, and `write_two`, which takes two neighbours of
+// the output.
 alias Left = coop_mat8x8<Factor, A>;
 alias Right = coop_mat8x8<Factor, B>;
 alias Sum = coop_mat8x8<f32, C>;
@@ -18,7 +12,6 @@ alias Sum = coop_mat8x8<f32, C>;
 const THREADS = 128u;
 const TILE = 64u;
 const PART = 32u;
-const DEPTH = 16u;
 // More than the tile, so that the rows of a matrix lie on different banks.
 const A_PITCH = DEPTH + PAD;
 const B_PITCH = TILE + PAD;
@@ -28,6 +21,10 @@ var<workgroup> b_tile: array<Factor, DEPTH * B_PITCH>;
 // Eight rows of each part.
 const PART_SIZE = 8u * PART;
 var<workgroup> results: array<f32, 4u * PART_SIZE>;
+var<workgroup> sum_length: u32;
+
+fn keep_a(row: u32, depth: u32, value: Factor) { a_tile[row * A_PITCH + depth] = value; }
+fn keep_b(depth: u32, column: u32, value: Factor) { b_tile[depth * B_PITCH + column] = value; }
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -46,16 +43,17 @@ fn main(
 
     // Compilers need not agree on what a matrix made of nothing holds.
     for (var e = thread; e < 64u; e += THREADS) { results[e] = 0.0; }
-    workgroupBarrier();
+    // All must agree on how many steps there are, although all compute the same tile.
+    if (thread == 0u) { sum_length = tile.k; }
+    let end = workgroupUniformLoad(&sum_length);
     let zero = coopLoadT<Sum>(&results[0], 8u);
     // Named one by one, so that they stay in registers.
     var s00 = zero; var s01 = zero; var s02 = zero; var s03 = zero;
     var s10 = zero; var s11 = zero; var s12 = zero; var s13 = zero;
     var s20 = zero; var s21 = zero; var s22 = zero; var s23 = zero;
     var s30 = zero; var s31 = zero; var s32 = zero; var s33 = zero;
-    for (var start = 0u; start < p.k; start += DEPTH) {
-        fill_a(thread, tile, start);
-        fill_b(thread, tile, start);
+    for (var start = 0u; start < end; start += DEPTH) {
+        fill(thread, tile, start);
         workgroupBarrier();
         for (var depth = 0u; depth < DEPTH; depth += 8u) {
             let a_at = row * A_PITCH + depth;
@@ -100,41 +98,6 @@ fn main(
     write_rows(thread, tile, 24u);
 }
 
-// The tile of the left matrix from column `start` on; zeros past its ends.
-fn fill_a(thread: u32, tile: Place, start: u32) {
-    for (var e = thread; e < TILE * DEPTH; e += THREADS) {
-        // Neighbouring threads read along the axis whose elements are neighbours.
-        var row = e / DEPTH;
-        var depth = e % DEPTH;
-        if (p.a_column != 1u) {
-            row = e % TILE;
-            depth = e / TILE;
-        }
-        var value = Factor(0.0);
-        if (tile.top + row < tile.m && start + depth < tile.k) {
-            value = a(a_at(tile, tile.top + row, start + depth));
-        }
-        a_tile[row * A_PITCH + depth] = value;
-    }
-}
-
-// The tile of the right matrix from row `start` on; zeros past its ends.
-fn fill_b(thread: u32, tile: Place, start: u32) {
-    for (var e = thread; e < TILE * DEPTH; e += THREADS) {
-        var column = e % TILE;
-        var depth = e / TILE;
-        if (p.b_column != 1u) {
-            column = e / DEPTH;
-            depth = e % DEPTH;
-        }
-        var value = Factor(0.0);
-        if (tile.left + column < p.n && start + depth < tile.k) {
-            value = b(b_at(tile, start + depth, tile.left + column));
-        }
-        b_tile[depth * B_PITCH + column] = value;
-    }
-}
-
 // Eight rows of a part.
 fn store_row(at: u32, s0: Sum, s1: Sum, s2: Sum, s3: Sum) {
     coopStoreT(s0, &results[at], PART);
@@ -150,13 +113,7 @@ fn write_rows(thread: u32, tile: Place, first: u32) {
         let part = e / PART_SIZE;
         let row = tile.top + first + (part / 2u) * PART + (e % PART_SIZE) / PART;
         let column = tile.left + (part % 2u) * PART + e % PART;
-        if (row < tile.m && column < p.n) {
-            let both = column + 1u < p.n;
-            let value = finish(tile.c, row, column, results[e]);
-            var second = 0.0;
-            if (both) { second = finish(tile.c, row, column + 1u, results[e + 1u]); }
-            out_pair(out_at(tile, row) + column, value, second, both);
-        }
+        write_two(tile, row, column, results[e], results[e + 1u]);
     }
     workgroupBarrier();
 }

@@ -9,8 +9,8 @@ use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
-const COOPERATIVE: &str = include_str!("cooperative.wgsl");
-const TILED: &str = include_str!("tiled.wgsl");
+const COOPERATIVE: &str = concat!(include_str!("factors.wgsl"), include_str!("cooperative.wgsl"));
+const TILED: &str = concat!(include_str!("factors.wgsl"), include_str!("tiled.wgsl"));
 const GEMV: &str = include_str!("gemv.wgsl");
 const ZEROS: &str = include_str!("zeros.wgsl");
 const PLACE: &str = include_str!("place.wgsl");
@@ -88,8 +88,9 @@ impl Tiles {
         match *self {
             Tiles::Plain { large } => {
                 let per = if large { 4 } else { 2 };
-                let constants =
-                    format!("{PLACE}alias Sums = vec{per}<f32>;\nconst PER = {per}u;\n");
+                let constants = format!(
+                    "{PLACE}alias Factor = f32;\nalias Sums = vec{per}<f32>;\nconst PER = {per}u;\n"
+                );
                 let variant = format!("tiled/{}", self.side());
                 let (body, extensions, native) = (TILED, "", false);
                 Form { variant, body, extensions, native, constants, params, groups, even }
@@ -100,7 +101,9 @@ impl Tiles {
                     false => ("f32", "enable wgpu_cooperative_matrix;\n"),
                 };
                 let pad = if native { 8 } else { 4 };
-                let constants = format!("{PLACE}alias Factor = {factor};\nconst PAD = {pad}u;\n");
+                let constants = format!(
+                    "{PLACE}alias Factor = {factor};\nconst PAD = {pad}u;\nconst DEPTH = 16u;\n"
+                );
                 let variant = format!("cooperative/{factor}");
                 let body = COOPERATIVE;
                 Form { variant, body, extensions, native, constants, params, groups, even }

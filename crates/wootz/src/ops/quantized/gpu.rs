@@ -330,10 +330,14 @@ fn tiles(
     let (variant, head, text) = match way {
         Tiles::Plain => ("tiled", "", include_str!("tiled.wgsl")),
         Tiles::Cooperative => {
-            ("cooperative", "enable wgpu_cooperative_matrix;\n", include_str!("cooperative.wgsl"))
+            let body = concat!(
+                include_str!("cooperative.wgsl"),
+                include_str!("../matmul/cooperative.wgsl")
+            );
+            ("cooperative", "enable wgpu_cooperative_matrix;\n", body)
         }
     };
-    let source = || [places, text].concat();
+    let source = || [places, include_str!("factors.wgsl"), text].concat();
     let variant = variant.to_string();
     launch(call, scheme, transpose, sizes, indices, Text { variant, source: &source, groups, head })
 }

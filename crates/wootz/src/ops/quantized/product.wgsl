@@ -7,5 +7,6 @@ struct Params {
 }
 var<immediate> p: Params;
 
-// Rows of the result that a workgroup computes: the first, and how many there are with the same matrix of weights.
-struct Tile { batch: u32, matrix: u32, top: u32, rows: u32, left: u32 }
+// A tile of the result: its matrix of weights, its first row and column, how many rows there are
+// with that matrix, and how many products in a sum.
+struct Place { batch: u32, matrix: u32, top: u32, left: u32, m: u32, k: u32 }

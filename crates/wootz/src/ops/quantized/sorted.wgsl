@@ -6,7 +6,7 @@ fn first_tile(expert: u32, rows: u32) -> u32 {
     return starts(expert) * p.m / rows + expert;
 }
 
-fn tile_of(number: u32, rows: u32, columns: u32) -> Tile {
+fn place_of(number: u32, rows: u32, columns: u32) -> Place {
     let across = (p.n + columns - 1u) / columns;
     let down = number / across;
     // The last matrix whose first tile is not behind this one.
@@ -18,14 +18,14 @@ fn tile_of(number: u32, rows: u32, columns: u32) -> Tile {
     }
     let start = starts(expert);
     let all = (starts(expert + 1u) - start) * p.m;
-    return Tile(start, expert, (down - first_tile(expert, rows)) * rows, all,
-        number % across * columns);
+    return Place(start, expert, (down - first_tile(expert, rows)) * rows, number % across * columns,
+        all, p.k);
 }
 
-fn x_row(tile: Tile, row: u32) -> u32 {
+fn x_row(tile: Place, row: u32) -> u32 {
     return p.x_at + (left(tile.batch + row / p.m) * p.m + row % p.m) * p.k;
 }
 
-fn out_row(tile: Tile, row: u32) -> u32 {
+fn out_row(tile: Place, row: u32) -> u32 {
     return (number(tile.batch + row / p.m) * p.m + row % p.m) * p.n;
 }

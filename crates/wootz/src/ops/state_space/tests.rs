@@ -4,7 +4,7 @@ use crate::array::{Array, DType};
 use crate::device::{Device, with_device};
 use crate::error::Result;
 use crate::ops::movement::slice_axis;
-use crate::ops::{causal_conv1d, concatenate, gated_delta};
+use crate::ops::{causal_conv1d, concatenate, gated_delta, selective_scan, selective_scan2};
 use crate::random;
 
 fn draw(shape: &[usize]) -> Result<Array> {
@@ -80,7 +80,23 @@ fn long_sequences_agree_on_every_device() -> Result<()> {
         let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
         Ok(vec![y, state])
     };
-    agree_on_every_device(of_rule, &inputs)
+    agree_on_every_device(of_rule, &inputs)?;
+    let lengths = |shape: &[usize]| random::uniform(0.1, 0.9, shape, DType::F32, None);
+    let rates = |shape: &[usize]| random::uniform(-0.9, -0.1, shape, DType::F32, None);
+    let scan = [draw(&[1, STEPS, 2])?, lengths(&[1, STEPS, 2])?, rates(&[2, 3])?];
+    let states = [draw(&[1, STEPS, 3])?, draw(&[1, STEPS, 3])?];
+    let of_scan = |x: &[Array]| {
+        let (y, state) = selective_scan(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_scan, &[&scan[..], &states].concat())?;
+    let scan = [draw(&[1, STEPS, 2, 3])?, lengths(&[1, STEPS, 2])?, rates(&[2])?];
+    let states = [draw(&[1, STEPS, 1, 3])?, draw(&[1, STEPS, 1, 3])?];
+    let of_scan = |x: &[Array]| {
+        let (y, state) = selective_scan2(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_scan, &[&scan[..], &states].concat())
 }
 
 #[test]

@@ -80,8 +80,8 @@ pub(super) fn backward(call: &mut GpuCall<'_>, op: &GatherMmBackward) -> Result<
     if inner == 0 {
         return write_zeros(call);
     }
-    // Cooperative matrices want sums of one length.
-    let tiles = Tiles::Plain { large: m > 32 && n > 32 };
+    let large = m > 32 && n > 32;
+    let tiles = cooperative(call).filter(|_| large).unwrap_or(Tiles::Plain { large });
     let (down, across) = (m.div_ceil(tiles.side()), n.div_ceil(tiles.side()));
     let groups = word(op.experts.saturating_mul(down).saturating_mul(across))?;
     let inputs = if op.transposed { [1, 0] } else { [0, 1] };
@@ -97,8 +97,12 @@ pub(super) fn backward(call: &mut GpuCall<'_>, op: &GatherMmBackward) -> Result<
         word(count)?,
         op.transposed as u32,
     ];
-    let fields = format!("{FIELDS} transposed: u32,");
-    launch(call, inputs, form, more, &fields, SUMS)
+    launch(call, inputs, form, more, &backward_fields(), SUMS)
+}
+
+/// The parameters that `sums.wgsl` needs.
+fn backward_fields() -> String {
+    format!("{FIELDS} transposed: u32,")
 }
 
 /// Checks the indices and writes to the scratch memory which products belong together.
@@ -167,11 +171,13 @@ fn functions(places: &str) -> String {
 /// The texts with cooperative matrices, which few devices run.
 #[cfg(test)]
 pub(in super::super) fn cooperative_texts() -> Vec<String> {
-    let text = |dtype, native| {
+    let mut texts = Vec::new();
+    for (dtype, native) in [(crate::DType::BF16, false), (crate::DType::F16, true)] {
         let form = Tiles::Cooperative { native }.form(64, Vec::new(), 1);
-        form.text(dtype, FIELDS, &functions(ROWS))
-    };
-    vec![text(crate::DType::BF16, false), text(crate::DType::F16, true)]
+        texts.push(form.text(dtype, FIELDS, &functions(ROWS)));
+        texts.push(form.text(dtype, &backward_fields(), &functions(SUMS)));
+    }
+    texts
 }
 
 /// The first of some matrices.

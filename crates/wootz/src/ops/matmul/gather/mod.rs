@@ -66,6 +66,7 @@ pub(super) fn entries() -> Vec<Entry> {
             cases: vec![
                 experts("experts", &[5, 1, 1, 7], &[4, 6, 7], &[5, 2]),
                 experts("experts, more than a tile", &[21, 1, 1, 33], &[3, 35, 33], &[21, 2]),
+                experts("1025 tokens", &[1025, 1, 1, 8], &[3, 40, 8], &[1025, 1]),
                 case("matrices", (&[2, 3, 5], &[4, 5, 6], &[7], &[7]), false),
                 case("batches", (&[2, 1, 3, 5], &[2, 2, 7, 5], &[3, 1], &[1, 2]), true),
                 case("large tiles", (&[2, 35, 17], &[1, 17, 66], &[2], &[2]), false),
@@ -80,6 +81,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 backward("rows", [&[5, 1, 7], &[9, 1, 6]], 9, false),
                 backward("transposed", [&[5, 2, 7], &[9, 2, 6]], 9, true),
                 backward("large tiles", [&[2, 9, 35], &[5, 9, 66]], 5, false),
+                backward("1025 tokens", [&[1025, 1, 6], &[1025, 1, 7]], 1025, false),
                 backward("no rows", [&[2, 0, 3], &[4, 0, 2]], 4, false),
                 backward("no products", [&[2, 4, 3], &[0, 4, 2]], 0, false),
             ],

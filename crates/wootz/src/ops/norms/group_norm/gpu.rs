@@ -81,7 +81,7 @@ fn launch(
         source.push_str(&format!(
             "fn feature(group: u32, size: u32, i: u32) -> u32 {{ return {place}; }}\n"
         ));
-        source + include_str!("moments.wgsl") + text
+        source + include_str!("../group.wgsl") + include_str!("moments.wgsl") + text
     };
     let mut bindings: Vec<Bind<'_>> =
         inputs.iter().filter_map(|&(_, input)| input).map(Bind::Input).collect();

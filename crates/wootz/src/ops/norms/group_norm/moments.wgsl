@@ -4,19 +4,6 @@ struct Params {
     x: u32, weight: u32, bias: u32, dy: u32,
 }
 var<immediate> p: Params;
-var<workgroup> partial: array<vec2<f32>, WIDTH>;
-
-fn group_sum(value: vec2<f32>, lid: u32) -> vec2<f32> {
-    // The last sum may still be being read.
-    workgroupBarrier();
-    partial[lid] = value;
-    workgroupBarrier();
-    for (var half = WIDTH / 2u; half > 0u; half = half / 2u) {
-        if (lid < half) { partial[lid] += partial[lid + half]; }
-        workgroupBarrier();
-    }
-    return partial[0];
-}
 
 // Where element `i` of a group is, in `x`.
 fn place(number: u32, i: u32) -> u32 {
@@ -37,6 +24,5 @@ fn moments(number: u32, count: u32, lid: u32) -> vec2<f32> {
         let centred = x(p.x + place(number, i)) - mean;
         squares += centred * centred;
     }
-    let variance = group_sum(vec2(squares, 0.0), lid).x / f32(count);
-    return vec2(mean, inverseSqrt(variance + bitcast<f32>(p.eps)));
+    return vec2(mean, inverse_root(group_sum(vec2(squares, 0.0), lid).x, count, p.eps));
 }

@@ -11,12 +11,6 @@ var<workgroup> dstart: array<f32, STEPS>;
 var<workgroup> one: array<f32, 256>;
 var<workgroup> two: array<f32, 256>;
 
-fn gates(step: u32, first: u32, last: u32) -> f32 {
-    var product = 1.0;
-    for (var i = first; i <= last; i++) { product *= g(step + i); }
-    return product;
-}
-
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -51,14 +45,10 @@ fn main(
                 if (CORRECTS) { of_wrong += memory[p.dv + values_at + t * p.values + at] * x; }
             }
             if (j < t) {
-                var of_query = 0.0;
-                var of_keys = 0.0;
-                for (var key = 0u; key < KEYS; key++) {
-                    of_query += q(row + t * KEYS + key) * k(row + j * KEYS + key);
-                    of_keys += k(row + t * KEYS + key) * k(row + j * KEYS + key);
+                slope = of_result * of_query(row + t * KEYS, row + j * KEYS);
+                if (CORRECTS) {
+                    slope -= of_wrong * of_keys(row + t * KEYS, row + j * KEYS);
                 }
-                slope = of_result * of_query;
-                if (CORRECTS) { slope -= of_wrong * of_keys; }
             } else {
                 of_wrong = 0.0;
             }

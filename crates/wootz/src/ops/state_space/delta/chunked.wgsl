@@ -1,32 +1,5 @@
 // A workgroup takes COLS values of a head through the chunks of its steps. Within a chunk what is
 // learnt solves a triangular system; products of gates decay what lies between two steps.
-var<workgroup> s: array<f32, KEYS * COLS>;
-var<workgroup> m: array<f32, STEPS * STEPS>;
-var<workgroup> u: array<f32, STEPS * COLS>;
-var<workgroup> from_start: array<f32, STEPS>;
-var<workgroup> to_end: array<f32, STEPS>;
-
-const LINES = 256u / COLS;
-
-// The product of the gates from one step to another.
-fn gates(step: u32, first: u32, last: u32) -> f32 {
-    var product = 1.0;
-    for (var i = first; i <= last; i++) { product *= g(step + i); }
-    return product;
-}
-
-fn of_keys(a: u32, b: u32) -> f32 {
-    var sum = 0.0;
-    for (var key = 0u; key < KEYS; key++) { sum += k(a + key) * k(b + key); }
-    return sum;
-}
-
-fn of_query(a: u32, b: u32) -> f32 {
-    var sum = 0.0;
-    for (var key = 0u; key < KEYS; key++) { sum += q(a + key) * k(b + key); }
-    return sum;
-}
-
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -55,19 +28,8 @@ fn main(
                 if (at < p.values) { keep_state(group / p.blocks, start / STEPS, i / COLS, at, s[i]); }
             }
         }
-        if (thread < count) {
-            from_start[thread] = gates(step, 0u, thread);
-            to_end[thread] = gates(step, thread + 1u, count - 1u);
-        }
-        for (var e = thread; e < STEPS * STEPS; e += 256u) {
-            let t = e / STEPS;
-            let j = e % STEPS;
-            var known = 0.0;
-            if (CORRECTS && j < t && t < count) {
-                known = -gates(step, j + 1u, t) * of_keys(row + t * KEYS, row + j * KEYS);
-            }
-            m[e] = known;
-        }
+        find_decays(thread, step, count);
+        find_known(thread, step, row, count);
         workgroupBarrier();
         for (var t = line; t < count; t += LINES) {
             var wrong = 0.0;
@@ -97,15 +59,7 @@ fn main(
         }
         workgroupBarrier();
         if (RESULTS) {
-            for (var e = thread; e < STEPS * STEPS; e += 256u) {
-                let t = e / STEPS;
-                let j = e % STEPS;
-                var seen = 0.0;
-                if (j <= t && t < count) {
-                    seen = gates(step, j + 1u, t) * of_query(row + t * KEYS, row + j * KEYS);
-                }
-                m[e] = seen;
-            }
+            find_seen(thread, step, row, count);
             workgroupBarrier();
             for (var t = line; t < count; t += LINES) {
                 var seen = 0.0;

@@ -30,6 +30,14 @@ fn constants(sizes: Sizes, corrects: bool, rows: usize) -> String {
     )
 }
 
+/// The kernels for chunks, but for what they read and write.
+const CHUNKED: &str =
+    concat!(include_str!("chunk.wgsl"), include_str!("block.wgsl"), include_str!("chunked.wgsl"));
+const SLOPES: &str =
+    concat!(include_str!("chunk.wgsl"), include_str!("block.wgsl"), include_str!("slopes.wgsl"));
+const CHUNK_GRADIENTS: &str =
+    concat!(include_str!("chunk.wgsl"), include_str!("chunk_gradients.wgsl"));
+
 /// Steps of a chunk.
 const STEPS: usize = 32;
 /// Steps from which on chunks pay.
@@ -96,7 +104,7 @@ fn chunked(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool) -> Result<()> {
         }
         text.push_str(&packed::writer("next", inputs, DType::F32));
         text.push_str(&packed::writer("y", inputs + 1, dtype));
-        text + &chunk_constants(sizes, corrects) + include_str!("chunked.wgsl")
+        text + &chunk_constants(sizes, corrects) + CHUNKED
     };
     let blocks = values.div_ceil(columns(keys));
     let groups = batch * heads * blocks;
@@ -323,12 +331,11 @@ fn by_some_heads(
 ) -> Result<()> {
     let Sizes { batch, heads, steps, keys, values, .. } = sizes;
     let (blocks, chunks) = (values.div_ceil(columns(keys)), steps.div_ceil(STEPS));
-    let states =
-        "const RESULTS = false;\nconst KEEPS = true;\n".to_string() + include_str!("chunked.wgsl");
+    let states = "const RESULTS = false;\nconst KEEPS = true;\n".to_string() + CHUNKED;
     let kernels: [(&str, &str, usize); 3] = [
         ("states", &states, blocks),
-        ("slopes", include_str!("slopes.wgsl"), blocks),
-        ("chunk_gradients", include_str!("chunk_gradients.wgsl"), chunks),
+        ("slopes", SLOPES, blocks),
+        ("chunk_gradients", CHUNK_GRADIENTS, chunks),
     ];
     for first in (0..batch * heads).step_by(regions.heads) {
         let count = regions.heads.min(batch * heads - first);

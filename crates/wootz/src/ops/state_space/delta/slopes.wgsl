@@ -1,19 +1,5 @@
 // A workgroup takes COLS values of a head back through the chunks of its steps: the gradient of the
 // state, and of what is learnt in each chunk, which solves the transposed triangular system.
-var<workgroup> s: array<f32, KEYS * COLS>;
-var<workgroup> m: array<f32, STEPS * STEPS>;
-var<workgroup> u: array<f32, STEPS * COLS>;
-var<workgroup> from_start: array<f32, STEPS>;
-var<workgroup> to_end: array<f32, STEPS>;
-
-const LINES = 256u / COLS;
-
-fn gates(step: u32, first: u32, last: u32) -> f32 {
-    var product = 1.0;
-    for (var i = first; i <= last; i++) { product *= g(step + i); }
-    return product;
-}
-
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
@@ -44,22 +30,8 @@ fn main(
             let at = first + i % COLS;
             if (at < p.values) { memory[p.ends + state_at(kept, chunk, i / COLS) + at] = s[i]; }
         }
-        if (thread < count) {
-            from_start[thread] = gates(step, 0u, thread);
-            to_end[thread] = gates(step, thread + 1u, count - 1u);
-        }
-        for (var e = thread; e < STEPS * STEPS; e += 256u) {
-            let t = e / STEPS;
-            let j = e % STEPS;
-            var seen = 0.0;
-            if (j <= t && t < count) {
-                for (var key = 0u; key < KEYS; key++) {
-                    seen += q(row + t * KEYS + key) * k(row + j * KEYS + key);
-                }
-                seen *= gates(step, j + 1u, t);
-            }
-            m[e] = seen;
-        }
+        find_decays(thread, step, count);
+        find_seen(thread, step, row, count);
         workgroupBarrier();
         for (var t = line; t < count; t += LINES) {
             var sum = 0.0;
@@ -74,18 +46,7 @@ fn main(
             u[t * COLS + col] = sum;
         }
         workgroupBarrier();
-        for (var e = thread; e < STEPS * STEPS; e += 256u) {
-            let t = e / STEPS;
-            let j = e % STEPS;
-            var known = 0.0;
-            if (CORRECTS && j < t && t < count) {
-                for (var key = 0u; key < KEYS; key++) {
-                    known += k(row + t * KEYS + key) * k(row + j * KEYS + key);
-                }
-                known *= -gates(step, j + 1u, t);
-            }
-            m[e] = known;
-        }
+        find_known(thread, step, row, count);
         workgroupBarrier();
         if (thread < COLS) {
             for (var i = 0u; i < count; i++) {

@@ -1,13 +1,14 @@
 //! The gated delta rule on the CPU: by chunks of steps where there are many, else step by step.
 
 mod chunked;
+mod lent;
 mod walk;
 
 use bytemuck::{cast_slice_mut, fill_zeroes};
 
-use super::super::{Element, for_dtype, widened};
+use self::lent::{Lent, Numbers, widened};
+use super::super::{Element, for_dtype};
 use super::Sizes;
-use crate::cpu::simd::rows::Float;
 use crate::cpu::{CpuCall, CpuOutput, threads};
 use crate::error::Result;
 
@@ -72,9 +73,9 @@ fn part<T>(x: &[T], i: usize, length: usize) -> &[T] {
 struct Head<'a, W> {
     sizes: Sizes,
     corrects: bool,
-    q: Vec<W>,
-    k: Vec<W>,
-    v: Vec<W>,
+    q: Numbers<'a, W>,
+    k: Numbers<'a, W>,
+    v: Numbers<'a, W>,
     g: &'a [W],
     beta: &'a [W],
 }
@@ -91,11 +92,14 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, corrects: bool) -> Result<()> 
     }
     let run = |head: usize, y: &mut [T], next: &mut [T::Wide]| {
         let inputs = inputs.head(head);
-        let mut results = vec![T::Wide::ZERO; steps * values];
         if let Some(state) = state {
             next.copy_from_slice(part(state, head, values * keys));
         }
         let forward = if chunked::fits(&inputs) { chunked::forward } else { walk::forward };
+        if size_of::<T>() == size_of::<T::Wide>() {
+            return forward(&inputs, next, cast_slice_mut(y));
+        }
+        let mut results = Lent::zeros(steps * values);
         forward(&inputs, next, &mut results);
         T::narrow_slice(&results, y);
     };
@@ -143,9 +147,11 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, corrects: bool) -> Result<()>
     let outputs = call.outputs.iter_mut().map(|output| &mut *output.bytes);
     threads::chunks_all_mut(outputs.zip(chunks), |key_head, outputs| {
         let [q_out, k_out, v_out, g_out, beta_out, state_out] = outputs else { return };
-        let zeros = |length: usize| vec![T::Wide::ZERO; length];
-        let (mut dq, mut dk, mut dv) =
-            (zeros(steps * keys), zeros(steps * keys), zeros(shared * steps * values));
+        let (mut dq, mut dk, mut dv) = (
+            Lent::zeros(steps * keys),
+            Lent::zeros(steps * keys),
+            Lent::zeros(shared * steps * values),
+        );
         let dg = cast_slice_mut::<u8, T::Wide>(g_out);
         let dbeta = cast_slice_mut::<u8, T::Wide>(beta_out);
         let dstate = cast_slice_mut::<u8, T::Wide>(state_out);

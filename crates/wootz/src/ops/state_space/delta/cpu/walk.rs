@@ -3,6 +3,7 @@
 
 use super::super::super::Wide;
 use super::super::{CHUNK, Sizes};
+use super::lent::Lent;
 use super::{Gradients, Head, part};
 
 /// Rows of a block.
@@ -14,7 +15,7 @@ type Rows<W> = [W; ROWS];
 /// Results and the next state of a head; `state` holds the first one.
 pub(super) fn forward<W: Wide>(head: &Head<'_, W>, state: &mut [W], results: &mut [W]) {
     let Sizes { steps, keys, values, .. } = head.sizes;
-    let mut block = vec![[W::ZERO; ROWS]; keys];
+    let mut block = Lent::<Rows<W>>::zeros(keys);
     for first in (0..values).step_by(ROWS) {
         let rows = ROWS.min(values - first);
         load_block(state, first, rows, keys, &mut block);
@@ -198,10 +199,10 @@ pub(super) fn backward<W: Wide>(
 ) {
     let Sizes { steps, keys, values, .. } = head.sizes;
     let chunks = steps.div_ceil(CHUNK);
-    let mut state = vec![[W::ZERO; ROWS]; keys];
-    let mut slope = vec![[W::ZERO; ROWS]; keys];
-    let mut starts = vec![[W::ZERO; ROWS]; chunks * keys];
-    let mut states = vec![[W::ZERO; ROWS]; (CHUNK + 1) * keys];
+    let mut state = Lent::<Rows<W>>::zeros(keys);
+    let mut slope = Lent::<Rows<W>>::zeros(keys);
+    let mut starts = Lent::<Rows<W>>::zeros(chunks * keys);
+    let mut states = Lent::<Rows<W>>::zeros((CHUNK + 1) * keys);
     for first in (0..values).step_by(ROWS) {
         let rows = ROWS.min(values - first);
         let walk = |chunk: usize, state: &mut [Rows<W>], states: Option<&mut [Rows<W>]>| {

@@ -25,11 +25,11 @@ pub(in super::super) fn backward<W: Wide>(
     let count = head.sizes.steps.div_ceil(STEPS);
     let (state_size, rows) = (keys * pitch, STEPS * pitch);
     // The states before chunks, and what was wrong and what was learnt in each.
-    let mut starts = vec![W::ZERO; count * state_size];
-    let mut wrong = vec![W::ZERO; count * rows];
-    let mut learnt = vec![W::ZERO; count * rows];
+    let mut starts = Lent::zeros(count * state_size);
+    let mut wrong = Lent::zeros(count * rows);
+    let mut learnt = Lent::zeros(count * rows);
     let mut chunk = Chunk::new(&rule);
-    let mut state = vec![W::ZERO; state_size];
+    let mut state = Lent::zeros(state_size);
     transpose(first_state, keys, keys, &mut state, pitch);
     for i in 0..count {
         starts[i * state_size..][..state_size].copy_from_slice(&state);
@@ -64,35 +64,35 @@ pub(in super::super) fn backward<W: Wide>(
 /// Memory for one chunk at a time.
 struct Memory<W> {
     /// The gradients of what is learnt and of what was wrong.
-    du: Vec<W>,
-    dw: Vec<W>,
+    du: Lent<W>,
+    dw: Lent<W>,
     /// What was learnt, the state before and the gradient of that behind, each with rows and columns
     /// exchanged.
-    turned_u: Vec<W>,
-    state: Vec<W>,
-    slope: Vec<W>,
+    turned_u: Lent<W>,
+    state: Lent<W>,
+    slope: Lent<W>,
     /// `dw uᵀ` and `dy uᵀ`, then `e` and `f`.
-    e: Vec<W>,
-    f: Vec<W>,
+    e: Lent<W>,
+    f: Lent<W>,
     /// The gradients of `d` and `c`.
-    ddecays: Vec<W>,
+    ddecays: Lent<W>,
     dfrom_start: [W; STEPS],
     /// `dy S`, `dw S` and `u dS`.
-    dy_state: Vec<W>,
-    dw_state: Vec<W>,
-    u_slope: Vec<W>,
+    dy_state: Lent<W>,
+    dw_state: Lent<W>,
+    u_slope: Lent<W>,
     /// Keys and queries by what is left of the first state.
-    scaled: Vec<W>,
+    scaled: Lent<W>,
 }
 
 impl<W: Wide> Memory<W> {
     fn new(rule: &Rule<'_, W>) -> Memory<W> {
-        let square = || vec![W::ZERO; STEPS * STEPS];
-        let state = || vec![W::ZERO; rule.values() * rule.key_pitch];
+        let square = || Lent::zeros(STEPS * STEPS);
+        let state = || Lent::zeros(rule.values() * rule.key_pitch);
         Memory {
             du: rule.value_rows(),
             dw: rule.value_rows(),
-            turned_u: vec![W::ZERO; rule.value_pitch * STEPS],
+            turned_u: Lent::zeros(rule.value_pitch * STEPS),
             state: state(),
             slope: state(),
             e: square(),

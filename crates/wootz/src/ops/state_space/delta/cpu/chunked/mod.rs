@@ -13,6 +13,7 @@ pub(super) use backward::backward;
 
 use super::super::super::Wide;
 use super::Head;
+use super::lent::{Lent, Numbers};
 use crate::cpu::gemm::Block;
 use crate::cpu::simd::dispatch;
 
@@ -35,7 +36,7 @@ pub(super) fn forward<W: Wide>(head: &Head<'_, W>, state: &mut [W], results: &mu
     let rule = Rule::new(head);
     let (values, pitch) = (rule.values(), rule.value_pitch);
     let mut chunk = Chunk::new(&rule);
-    let mut turned = vec![W::ZERO; rule.keys() * pitch];
+    let mut turned = Lent::zeros(rule.keys() * pitch);
     transpose(state, rule.keys(), rule.keys(), &mut turned, pitch);
     let [mut w, mut u, mut y] = [(); 3].map(|()| rule.value_rows());
     for start in (0..head.sizes.steps).step_by(STEPS) {
@@ -56,9 +57,9 @@ struct Rule<'a, W> {
     head: &'a Head<'a, W>,
     key_pitch: usize,
     value_pitch: usize,
-    q: Vec<W>,
-    k: Vec<W>,
-    v: Vec<W>,
+    q: Numbers<'a, W>,
+    k: Numbers<'a, W>,
+    v: Numbers<'a, W>,
 }
 
 impl<'a, W: Wide> Rule<'a, W> {
@@ -84,12 +85,12 @@ impl<'a, W: Wide> Rule<'a, W> {
     }
 
     /// A row of values, or of keys, for each step of a chunk.
-    fn value_rows(&self) -> Vec<W> {
-        vec![W::ZERO; STEPS * self.value_pitch]
+    fn value_rows(&self) -> Lent<W> {
+        Lent::zeros(STEPS * self.value_pitch)
     }
 
-    fn key_rows(&self) -> Vec<W> {
-        vec![W::ZERO; STEPS * self.key_pitch]
+    fn key_rows(&self) -> Lent<W> {
+        Lent::zeros(STEPS * self.key_pitch)
     }
 }
 
@@ -99,29 +100,29 @@ struct Chunk<W> {
     /// Steps, at most [`STEPS`].
     count: usize,
     /// `d` and `c`.
-    decays: Vec<W>,
+    decays: Lent<W>,
     from_start: [W; STEPS],
     /// The keys, a row for each key.
-    turned: Vec<W>,
+    turned: Lent<W>,
     /// `k kᵀ` and `q kᵀ`.
-    keys_by_keys: Vec<W>,
-    queries_by_keys: Vec<W>,
+    keys_by_keys: Lent<W>,
+    queries_by_keys: Lent<W>,
     /// `-d ∘ k kᵀ` below the diagonal, and `d ∘ q kᵀ` up to it; zeros elsewhere.
-    known: Vec<W>,
-    seen: Vec<W>,
+    known: Lent<W>,
+    seen: Lent<W>,
     /// Keys by what is left of them behind the last step.
-    kept: Vec<W>,
+    kept: Lent<W>,
 }
 
 impl<W: Wide> Chunk<W> {
     fn new(rule: &Rule<'_, W>) -> Chunk<W> {
-        let square = || vec![W::ZERO; STEPS * STEPS];
+        let square = || Lent::zeros(STEPS * STEPS);
         Chunk {
             start: 0,
             count: 0,
             decays: square(),
             from_start: [W::ONE; STEPS],
-            turned: vec![W::ZERO; rule.key_pitch * STEPS],
+            turned: Lent::zeros(rule.key_pitch * STEPS),
             keys_by_keys: square(),
             queries_by_keys: square(),
             known: square(),
@@ -325,15 +326,15 @@ fn by_keys<W: Wide>(rows: &[W], rule: &Rule<'_, W>, turned_keys: &[W], count: us
 }
 
 /// Rows with room for whole vectors, with zeros in it.
-fn padded<W: Wide>(x: &[W], width: usize, pitch: usize) -> Vec<W> {
+fn padded<'a, W: Wide>(x: &'a [W], width: usize, pitch: usize) -> Numbers<'a, W> {
     if width == pitch {
-        return x.to_vec();
+        return Numbers::Given(x);
     }
-    let mut wide = vec![W::ZERO; x.len() / width * pitch];
+    let mut wide = Lent::zeros(x.len() / width * pitch);
     for (wide, x) in wide.chunks_exact_mut(pitch).zip(x.chunks_exact(width)) {
         wide[..width].copy_from_slice(x);
     }
-    wide
+    Numbers::Made(wide)
 }
 
 /// The first `width` columns of rows that are `pitch` apart become rows that are `to_pitch` apart.
