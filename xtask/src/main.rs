@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod check;
 mod conformance;
+mod converted;
 mod docs;
 mod driver;
 mod fuzz;
@@ -54,6 +55,8 @@ enum Command {
     Conformance(conformance::Options),
     /// Runs a folder of language models beside what mlx-lm computed of them
     Parity(parity::Options),
+    /// mlx-lm and llama.cpp load what `wootz convert` writes, and continue a text as wootz does
+    Converted(converted::Options),
     /// Tests and measures on a Mac's GPU, and writes one file to send in
     MetalReport(metal_report::Options),
     /// Measures wootz beside its peers and the machine's limits
@@ -75,6 +78,7 @@ fn main() -> std::process::ExitCode {
         Command::Tokenizers(options) => tokenizers::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Parity(options) => parity::run(&options),
+        Command::Converted(options) => converted::run(&options),
         Command::MetalReport(options) => metal_report::run(&options),
         Command::Bench(options) => bench::run(&options),
     };

@@ -10,7 +10,7 @@ use crate::run::{cargo, root, show};
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// A folder of checkpoints with expected.safetensors, then --device cpu|gpu, --only TEXT, --self-test
+    /// A folder of checkpoints with expected.safetensors, then --device cpu|gpu, --only TEXT, --all, --self-test
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -17,6 +17,7 @@ mod device {
         pub peak: u64,
         pub cached: u64,
         pub limit: u64,
+        pub mapped: u64,
     }
 }
 

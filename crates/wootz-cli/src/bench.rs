@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use serde_json::json;
+use wootz::gpu::GpuCounters;
 use wootz_lm::generate::{GenerateOptions, Statistics, TextModel};
 
 use crate::common::Common;
@@ -56,6 +57,33 @@ pub(crate) struct Options {
 struct Row {
     prompt: usize,
     runs: Vec<Statistics>,
+    /// Of the last run, on a GPU.
+    launches: Option<Launches>,
+}
+
+/// What a token takes of a GPU.
+#[derive(Clone, Copy)]
+struct Launches {
+    dispatches: f64,
+    submissions: f64,
+    layers: usize,
+}
+
+impl Launches {
+    /// From counters before and behind so many steps.
+    fn new(before: GpuCounters, after: GpuCounters, steps: usize, layers: usize) -> Launches {
+        let each = |count: u64| count as f64 / steps.max(1) as f64;
+        Launches {
+            dispatches: each(after.dispatches - before.dispatches),
+            submissions: each(after.submissions - before.submissions),
+            layers,
+        }
+    }
+
+    /// Those of embeddings, output layer and sampler are shared out among the layers.
+    fn per_layer(&self) -> f64 {
+        self.dispatches / self.layers.max(1) as f64
+    }
 }
 
 impl Row {
@@ -85,9 +113,10 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     for &prompt in &options.prompt_tokens {
         let tokens = tokens(&model, prompt)?;
         measure(&model, &tokens, &settings)?;
-        let mut runs = Vec::new();
+        let (mut runs, mut launches) = (Vec::new(), None);
         for trial in 1..=options.num_trials {
-            let statistics = measure(&model, &tokens, &settings)?;
+            let (statistics, counted) = measure(&model, &tokens, &settings)?;
+            launches = counted;
             if talks {
                 println!(
                     "Trial {trial}: prompt_tokens={prompt}, prompt_tps={:.3}, generation_tps={:.3}, peak_memory={:.3}",
@@ -98,7 +127,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
             }
             runs.push(statistics);
         }
-        rows.push(Row { prompt, runs });
+        rows.push(Row { prompt, runs, launches });
     }
     if options.json {
         let object = json!({
@@ -140,12 +169,27 @@ fn measure(
     model: &TextModel,
     tokens: &[u32],
     settings: &GenerateOptions,
-) -> anyhow::Result<Statistics> {
+) -> anyhow::Result<(Statistics, Option<Launches>)> {
+    let info = model.model.info();
+    let counters = || info.device.as_gpu().map(|gpu| gpu.counters());
     let mut generation = model.request(tokens.to_vec()).options(settings).start()?;
-    for piece in &mut generation {
+    let mut first = None;
+    while let Some(piece) = generation.next() {
         piece?;
+        if first.is_none() {
+            first = Some((generation.statistics().generation_tokens, counters()));
+        }
     }
-    Ok(generation.statistics())
+    let statistics = generation.statistics();
+    let launches = match (first, counters()) {
+        (Some((tokens, Some(before))), Some(after)) => {
+            // A step is queued before the token before it is read, and none behind the last.
+            let steps = (statistics.generation_tokens - tokens).saturating_sub(1);
+            (steps > 0).then(|| Launches::new(before, after, steps, info.layers))
+        }
+        _ => None,
+    };
+    Ok((statistics, launches))
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -174,6 +218,14 @@ fn print_row(row: &Row, generated: usize) {
         spread(&writing)
     );
     println!("Peak memory: {:.3} GB", memory as f64 / 1e9);
+    if let Some(launches) = row.launches {
+        println!(
+            "GPU: {:.1} dispatches a token ({:.1} a layer), {:.2} submissions a token",
+            launches.dispatches,
+            launches.per_layer(),
+            launches.submissions
+        );
+    }
 }
 
 fn row_json(row: &Row) -> serde_json::Value {
@@ -184,6 +236,11 @@ fn row_json(row: &Row) -> serde_json::Value {
         "prompt_tokens_per_second": { "mean": mean(&reading), "spread": spread(&reading) },
         "generation_tokens_per_second": { "mean": mean(&writing), "spread": spread(&writing) },
         "runs": row.runs.iter().map(statistics_json).collect::<Vec<_>>(),
+        "gpu": row.launches.map(|launches| json!({
+            "dispatches_per_token": launches.dispatches,
+            "dispatches_per_layer": launches.per_layer(),
+            "submissions_per_token": launches.submissions,
+        })),
     })
 }
 

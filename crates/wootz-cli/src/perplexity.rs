@@ -92,7 +92,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     })?;
     bar.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
-    let memory = device.memory().peak;
+    let memory = wootz_lm::generate::peak_memory(&device);
     if options.json {
         let object = json!({
             "model": options.model.name(), "path": path, "file": options.file, "perplexity": found,

@@ -1,5 +1,6 @@
 //! Runs every checkpoint below a folder that has an `expected.safetensors` beside what mlx-lm computed of it:
-//! `parity DIR [--device cpu|gpu] [--only TEXT] [--self-test]`. Logit errors are of the whole model, relative to the
+//! `parity DIR [--device cpu|gpu] [--only TEXT] [--all] [--self-test]`. On a GPU, which may be a software driver, one
+//! checkpoint of each architecture runs, unless `--all` or `--only` asks for more. Logit errors are of the whole model, relative to the
 //! largest score; the two others of one layer at a time, relative to the length of its results. With `--self-test` one weight of each is
 //! changed, so that a comparison that sees anything fails.
 
@@ -16,7 +17,8 @@ use wootz::{Array, Device};
 struct Options {
     folder: PathBuf,
     device: Device,
-    only: String,
+    only: Option<String>,
+    all: bool,
     self_test: bool,
 }
 
@@ -33,12 +35,14 @@ fn main() -> ExitCode {
 
 fn options() -> Result<Options, String> {
     let mut words = std::env::args().skip(1);
-    let (mut folder, mut device, mut only, mut self_test) = (None, "cpu".to_string(), None, false);
+    let (mut folder, mut device, mut only) = (None, "cpu".to_string(), None);
+    let (mut all, mut self_test) = (false, false);
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
         match word.as_str() {
             "--device" => device = value()?,
             "--only" => only = Some(value()?),
+            "--all" => all = true,
             "--self-test" => self_test = true,
             _ if folder.is_none() && !word.starts_with('-') => folder = Some(PathBuf::from(word)),
             _ => return Err(format!("unexpected {word:?}")),
@@ -46,7 +50,7 @@ fn options() -> Result<Options, String> {
     }
     let folder = folder.ok_or("which folder? parity DIR [--device cpu|gpu] [--self-test]")?;
     let device = Device::from_name(&device).map_err(|error| error.to_string())?;
-    Ok(Options { folder, device, only: only.unwrap_or_default(), self_test })
+    Ok(Options { folder, device, only, all, self_test })
 }
 
 fn run(options: &Options) -> Result<bool, String> {
@@ -56,8 +60,17 @@ fn run(options: &Options) -> Result<bool, String> {
         let name = path.strip_prefix(&options.folder).unwrap_or(path).display().to_string();
         if name.is_empty() { path.display().to_string() } else { name }
     };
-    let found: Vec<PathBuf> =
-        found.into_iter().filter(|path| name(path).contains(&options.only)).collect();
+    let wanted =
+        |path: &PathBuf| options.only.as_ref().is_none_or(|only| name(path).contains(only));
+    let mut found: Vec<PathBuf> = found.into_iter().filter(wanted).collect();
+    if options.device.is_gpu() && !options.all && options.only.is_none() {
+        let count = found.len();
+        found = one_of_each(found);
+        println!(
+            "{} of {count} checkpoints, one of each architecture (--all runs all)",
+            found.len()
+        );
+    }
     if found.is_empty() {
         return Err(format!("no checkpoint with expected results in {}", options.folder.display()));
     }
@@ -79,6 +92,23 @@ fn run(options: &Options) -> Result<bool, String> {
     }
     println!("{} of {} pass", found.len() - failed, found.len());
     Ok(failed == 0)
+}
+
+/// The first checkpoint of each architecture; a quantized one, if there is one.
+fn one_of_each(found: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut chosen: BTreeMap<String, (bool, PathBuf)> = BTreeMap::new();
+    for path in found {
+        let text = std::fs::read_to_string(path.join("config.json")).unwrap_or_default();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        // A file without a configuration is one of its kind.
+        let kind = config["model_type"].as_str().map_or(path.display().to_string(), str::to_string);
+        let quantized = !config["quantization"].is_null();
+        match chosen.get(&kind) {
+            Some((better, _)) if *better || !quantized => {}
+            _ => drop(chosen.insert(kind, (quantized, path))),
+        }
+    }
+    chosen.into_values().map(|(_, path)| path).collect()
 }
 
 fn print(name: &str, outcome: Result<Outcome, String>) -> bool {

@@ -65,12 +65,38 @@ fn ten_thousand_steps_are_recorded_only_when_capacity_grows() {
     let mut session = session(LLAMA, &CacheOptions::default());
     session.prefill(&[5], 1, &mut |_, _| ()).unwrap();
     let id = token(7);
-    for _ in 0..10_000 {
+    session.decode(&id).unwrap();
+    let first = session.plan().unwrap();
+    for _ in 1..10_000 {
         session.decode(&id).unwrap();
     }
     let stats = session.stats();
     assert_eq!((stats.traces, stats.replays), (10_001u64.div_ceil(256), 10_000));
     assert_eq!(session.cache().length(), 10_001);
+    // The last step is made of the same kernels in the same memory as the first; only attention has more keys.
+    let last = session.plan().unwrap();
+    assert_eq!((last.nodes, last.kernels), (first.nodes, first.kernels));
+    let caches = session.cache().bytes();
+    assert!(last.bytes - caches <= first.bytes, "{} bytes, {} at first", last.bytes, first.bytes);
+}
+
+#[test]
+fn a_full_ring_is_recorded_once_and_its_steps_cost_the_same() {
+    wootz::set_threads(1);
+    let quantized = CacheOptions { kv_bits: Some(4), kv_group_size: 32, ..CacheOptions::default() };
+    for options in [CacheOptions::default(), quantized] {
+        let options = CacheOptions { max_kv_size: Some(64), ..options };
+        let mut session = session(LLAMA, &options);
+        session.prefill(&[5; 70], 70, &mut |_, _| ()).unwrap();
+        let id = token(7);
+        session.decode(&id).unwrap();
+        let first = (session.plan().unwrap(), session.cache().bytes());
+        for _ in 1..2_000 {
+            session.decode(&id).unwrap();
+        }
+        assert_eq!(session.stats().traces, 1);
+        assert_eq!((session.plan().unwrap(), session.cache().bytes()), first);
+    }
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub struct Memory {
     pub cached: u64,
     /// Allocations beyond this are errors.
     pub limit: u64,
+    /// Of mapped files, read by arrays where they lie. Not part of `active`: the system can take it back.
+    pub mapped: u64,
 }
 
 static DEFAULT: Mutex<Option<Device>> = Mutex::new(None);
@@ -163,11 +165,14 @@ impl Device {
     /// Bytes in use, cached, and the limit.
     pub fn memory(&self) -> Memory {
         match &self.0 {
-            Inner::Cpu => crate::cpu::buffer::memory(),
+            Inner::Cpu => {
+                let mapped = crate::cpu::mapped::mapped_bytes();
+                Memory { mapped, ..crate::cpu::buffer::memory() }
+            }
             #[cfg(feature = "gpu")]
             Inner::Gpu(gpu) => {
                 let gpu::MemoryCounters { active, peak, cached, limit, .. } = gpu.memory();
-                Memory { active, peak, cached, limit }
+                Memory { active, peak, cached, limit, mapped: 0 }
             }
         }
     }

@@ -64,9 +64,14 @@ pub struct Encoder {
     gpu: Option<GpuRecording>,
 }
 
-/// Launches after which recorded GPU work is submitted: bounds what one command buffer does.
+/// Recorded GPU work is submitted after so many launches, if they have so many workgroups; small ones wait for more, so
+/// that a token of a deep model is one submission. Bounds what one command buffer does.
 #[cfg(feature = "gpu")]
-const MAX_LAUNCHES: usize = 512;
+const MANY_LAUNCHES: usize = 512;
+#[cfg(feature = "gpu")]
+const MANY_GROUPS: u64 = 1 << 22;
+#[cfg(feature = "gpu")]
+const MOST_LAUNCHES: usize = 4096;
 
 /// What a GPU encoder has collected.
 #[cfg(feature = "gpu")]
@@ -199,7 +204,9 @@ impl Encoder {
     pub(crate) fn is_long(&self) -> bool {
         #[cfg(feature = "gpu")]
         if let Some(recording) = &self.gpu {
-            return recording.recorder.len() >= MAX_LAUNCHES;
+            let (launches, groups) = (recording.recorder.len(), recording.recorder.groups());
+            let long = launches >= MANY_LAUNCHES && groups >= MANY_GROUPS;
+            return long || launches >= MOST_LAUNCHES;
         }
         false
     }

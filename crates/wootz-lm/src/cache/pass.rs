@@ -6,15 +6,17 @@
 use wootz::quant::Scheme;
 use wootz::{
     Array, AttentionOptions, DType, Error, Quantized, Result, add, attention, cache_append,
-    concatenate, less, minimum, quantized_attention, remainder, subtract, where_,
+    concatenate, less, minimum, quantized_attention, remainder, rope_append, subtract, where_,
 };
 
 use super::layer::{LayerKind, LayerState, quantized_arrays, rows};
-use crate::layers::Residual;
+use crate::layers::{Residual, Rope};
 
 /// What a layer asks of attention.
 #[derive(Clone, Copy, Debug)]
 pub struct Attend<'a> {
+    /// How queries and keys are rotated, if they are.
+    pub rope: Option<&'a Rope>,
     /// What products of queries and keys are multiplied with.
     pub scale: f64,
     /// Scores are softened to stay below it.
@@ -84,56 +86,85 @@ impl Pass {
         self.length
     }
 
-    /// Appends keys and values to those of a layer, and attends to all of them. Arrays are
+    /// Rotates queries and keys, appends keys and values to those of a layer, and attends to all of them. Arrays are
     /// `[batch, heads, length, features]`.
     pub fn attend(
         &mut self,
         layer: usize,
-        q: &Array,
-        [k, v]: [&Array; 2],
+        [q, k, v]: [&Array; 3],
         options: Attend<'_>,
     ) -> Result<Array> {
         let unknown = || Error::argument("attend", "layer", "one of the cache's", layer);
         let mut state = self.layers.get_mut(layer).map(std::mem::take).ok_or_else(unknown)?;
         let LayerKind::Attention { window, keep, .. } = state.kind else { return Err(unknown()) };
-        let new = match state.scheme {
-            Some(scheme) => quantized_arrays(&[k.clone(), v.clone()], scheme)?,
-            None => vec![k.astype(state.arrays[0].dtype())?, v.astype(state.arrays[1].dtype())?],
-        };
         let plain = AttentionOptions {
             softcap: options.softcap,
             sinks: options.sinks,
             ..AttentionOptions::new(options.scale)
         };
         let arrays = std::mem::take(&mut state.arrays);
-        let y = match (self.start, window) {
-            (Some(start), Some(window)) if start + self.length > window => {
-                let ring = Ring { window, keep };
-                let all = (arrays.iter().zip(&new))
-                    .map(|(old, new)| ring.in_order(old, start, new))
-                    .collect::<Result<Vec<_>>>()?;
-                let end = start + self.length;
-                state.arrays = all.iter().map(|all| ring.last(all, end)).collect::<Result<_>>()?;
-                let seen = AttentionOptions { causal: true, window: Some(window as i64), ..plain };
-                attend(q, &all, state.scheme, &seen)?
-            }
-            _ => {
-                let slots = self.slots(window, keep)?;
-                state.arrays = (arrays.into_iter().zip(&new))
-                    .map(|(old, new)| append(&old, new, &slots))
-                    .collect::<Result<_>>()?;
-                let valid = match window {
-                    Some(window) if self.start.is_none() => minimum(&self.ends, window as i32)?,
-                    _ => self.ends.clone(),
-                };
-                // In a ring, one query sees whatever is there.
-                let causal = self.length > 1;
-                let seen = AttentionOptions { causal, key_length: Some(&valid), ..plain };
-                attend(q, &state.arrays, state.scheme, &seen)?
-            }
+        let around = window.zip(self.start).filter(|(window, start)| start + self.length > *window);
+        let y = if let Some((window, start)) = around {
+            let ring = Ring { window, keep };
+            let (q, new) = self.rotated([q, k, v], options.rope, &state, &arrays)?;
+            let all = (arrays.iter().zip(&new))
+                .map(|(old, new)| ring.in_order(old, start, new))
+                .collect::<Result<Vec<_>>>()?;
+            let end = start + self.length;
+            state.arrays = all.iter().map(|all| ring.last(all, end)).collect::<Result<_>>()?;
+            let seen = AttentionOptions { causal: true, window: Some(window as i64), ..plain };
+            attend(&q, &all, state.scheme, &seen)?
+        } else {
+            let slots = self.slots(window, keep)?;
+            let q = match (state.scheme, &arrays[..]) {
+                (None, [keys, values]) if [q, k, v].iter().all(|x| x.dtype() == keys.dtype()) => {
+                    let rope =
+                        options.rope.map(|rope| rope.parts(q, &self.positions)).transpose()?;
+                    let rope = rope.as_ref().map(|(op, table)| (*op, table, &self.positions));
+                    let (caches, q) = rope_append([q, k, v], rope, [keys, values], &slots)?;
+                    state.arrays = caches.to_vec();
+                    q
+                }
+                _ => {
+                    let (q, new) = self.rotated([q, k, v], options.rope, &state, &arrays)?;
+                    state.arrays = (arrays.iter().zip(&new))
+                        .map(|(old, new)| append(old, new, &slots))
+                        .collect::<Result<_>>()?;
+                    q
+                }
+            };
+            drop(arrays);
+            let valid = match window {
+                Some(window) if self.start.is_none() => minimum(&self.ends, window as i32)?,
+                _ => self.ends.clone(),
+            };
+            // In a ring, one query sees whatever is there.
+            let causal = self.length > 1;
+            let seen = AttentionOptions { causal, key_length: Some(&valid), ..plain };
+            attend(&q, &state.arrays, state.scheme, &seen)?
         };
         self.layers[layer] = state;
         Ok(y)
+    }
+
+    /// Rotated queries, and the rows that keys and values add to the arrays of a layer.
+    fn rotated(
+        &self,
+        [q, k, v]: [&Array; 3],
+        rope: Option<&Rope>,
+        state: &LayerState,
+        arrays: &[Array],
+    ) -> Result<(Array, Vec<Array>)> {
+        let turned = |x: &Array| match rope {
+            Some(rope) => rope.forward(x, &self.positions),
+            None => Ok(x.clone()),
+        };
+        let (q, k) = (turned(q)?, turned(k)?);
+        let new = match state.scheme {
+            Some(scheme) => quantized_arrays(&[k, v.clone()], scheme)?,
+            None => vec![k.astype(arrays[0].dtype())?, v.astype(arrays[1].dtype())?],
+        };
+        Ok((q, new))
     }
 
     /// The rows that new keys are written to.

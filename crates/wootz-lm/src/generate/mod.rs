@@ -29,6 +29,6 @@ pub use prefill::Progress;
 pub use prompt_cache::{Kept, PromptCache};
 pub use sampler::{Draw, SamplerState, Token, TokenSampler};
 pub use session::Session;
-pub use statistics::Statistics;
+pub use statistics::{Statistics, peak_memory};
 pub use stream::{Generation, Request};
 pub use text_model::TextModel;

@@ -21,8 +21,8 @@ pub struct Statistics {
     pub time_to_first_token: f64,
     /// Seconds from the first token to the last so far.
     pub generation_time: f64,
-    /// The most bytes that arrays held on the model's device since the program began. Weights that are
-    /// read from a mapped file on the CPU are not among them.
+    /// The most bytes that arrays held on the model's device since the program began, and those of weights that
+    /// are read where they lie in a mapped file: as mlx-lm counts, where weights are arrays like others.
     pub peak_memory: u64,
 }
 
@@ -59,6 +59,12 @@ impl fmt::Display for Statistics {
     }
 }
 
+/// The most bytes that arrays held on a device, with what they read of mapped files.
+pub fn peak_memory(device: &Device) -> u64 {
+    let memory = device.memory();
+    memory.peak + memory.mapped
+}
+
 /// Takes the times of a generation.
 pub(crate) struct Clock {
     started: Instant,
@@ -81,7 +87,7 @@ impl Clock {
         let first = self.first.unwrap_or_default();
         statistics.time_to_first_token = first.as_secs_f64();
         statistics.generation_time = self.last.saturating_sub(first).as_secs_f64();
-        statistics.peak_memory = device.memory().peak;
+        statistics.peak_memory = peak_memory(device);
     }
 }
 

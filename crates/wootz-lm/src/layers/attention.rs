@@ -95,14 +95,11 @@ impl AttentionConfig {
             }
             None => self.split_heads(x, count),
         };
-        let (mut q, mut k) = (heads(q, self.heads, norms[0])?, heads(k, self.kv_heads, norms[1])?);
-        if let Some(rope) = &self.rope {
-            q = rope.forward(&q, pass.positions())?;
-            k = rope.forward(&k, pass.positions())?;
-        }
+        let (q, k) = (heads(q, self.heads, norms[0])?, heads(k, self.kv_heads, norms[1])?);
         let v = self.split_heads(v, self.kv_heads)?;
-        let options = Attend { scale: self.scale, softcap: self.softcap, sinks };
-        self.join_heads(&pass.attend(layer, &q, [&k, &v], options)?)
+        let rope = self.rope.as_ref();
+        let options = Attend { rope, scale: self.scale, softcap: self.softcap, sinks };
+        self.join_heads(&pass.attend(layer, [&q, &k, &v], options)?)
     }
 }
 
@@ -161,7 +158,7 @@ impl Attention {
         let dims = self.config.head_dim;
         let mut norm = |name: &str| -> crate::Result<Option<RmsNorm>> {
             let norm = loader.norm(&format!("{path}.{name}"), dims, eps)?;
-            Ok(Some(norm.with_offset(offset)))
+            Ok(Some(norm.with_offset(offset)?))
         };
         Ok(Attention { q_norm: norm("q_norm")?, k_norm: norm("k_norm")?, ..self })
     }
@@ -174,8 +171,8 @@ impl Attention {
     /// For `x` of `[batch, length, hidden]`.
     pub fn forward(&self, x: &Array, pass: &mut Pass, layer: usize) -> Result<Array> {
         let config = &self.config;
-        let (mut q, mut k) = (self.q_proj.forward(x)?, self.k_proj.forward(x)?);
-        let v = self.v_proj.forward(x)?;
+        let projections = [&self.q_proj, &self.k_proj, &self.v_proj];
+        let [mut q, mut k, v] = Linear::forward_each(projections, x)?;
         let mut gate = None;
         if config.gated {
             let (batch, length) = (x.shape()[0], x.shape()[1]);

@@ -2,8 +2,8 @@
 
 use wootz::quant::Scheme;
 use wootz::{
-    Array, DType, Parameter, Quantized, Result, Tree, add, addmm, expand_dims, gather_mm,
-    gather_qmm, matmul, quantized_matmul, take,
+    Array, DType, Factor, Gate, Parameter, Quantized, Result, Tree, add, addmm, expand_dims,
+    gather_mm, gather_qmm, matmul, matmul_each, matmul_glu, quantized_matmul, take,
 };
 
 use crate::checkpoint::loader::Weight;
@@ -52,6 +52,68 @@ impl Linear {
             (None, None) => matmul(x, &self.weight.transpose()?),
         }
     }
+}
+
+impl Linear {
+    /// The results of several layers, which all read `x`: in one pass, where `x` is few rows.
+    pub fn forward_each<const N: usize>(layers: [&Linear; N], x: &Array) -> Result<[Array; N]> {
+        let mut results = layers.map(|_| x.clone());
+        // Dense products add their bias themselves.
+        let alone = |layer: &&Linear| layer.scheme.is_none() && layer.bias.is_some();
+        let products = match layers.iter().all(alone) {
+            true => None,
+            false => with_factors(&layers, x, |factors| matmul_each(x, factors))?,
+        };
+        let Some(products) = products else {
+            for (result, layer) in results.iter_mut().zip(layers) {
+                *result = layer.forward(x)?;
+            }
+            return Ok(results);
+        };
+        for ((result, layer), product) in results.iter_mut().zip(layers).zip(products) {
+            *result =
+                layer.bias.as_deref().map_or(Ok(product.clone()), |bias| add(&product, bias))?;
+        }
+        Ok(results)
+    }
+
+    /// What a gate lets through: in one pass, where `x` is few rows and there are no biases.
+    pub fn forward_gated(gate: &Linear, up: &Linear, x: &Array, by: Gate) -> Result<Array> {
+        let layers = [gate, up];
+        let mut result = None;
+        if layers.iter().all(|layer| layer.bias.is_none()) {
+            result = with_factors(&layers, x, |factors| matmul_glu(x, factors[0], factors[1], by))?;
+        }
+        match result {
+            Some(result) => Ok(result),
+            None => {
+                let [gate, up] = Linear::forward_each(layers, x)?;
+                by.apply(&gate, &up)
+            }
+        }
+    }
+}
+
+/// Calls a function with the weights of layers, if none wants other activations than `x`.
+fn with_factors<R>(
+    layers: &[&Linear],
+    x: &Array,
+    product: impl FnOnce(&[Factor<'_>]) -> Result<R>,
+) -> Result<Option<R>> {
+    let rounds = |layer: &&Linear| layer.narrow && layer.weight.dtype() != x.dtype();
+    if layers.iter().any(|layer| layer.scheme.is_none() && rounds(layer)) {
+        return Ok(None);
+    }
+    let quantized = (layers.iter())
+        .map(|layer| joined(layer.scheme, &layer.weight, &layer.scales, &layer.biases))
+        .collect::<Result<Vec<_>>>()?;
+    let factors: Vec<Factor<'_>> = (layers.iter().zip(&quantized))
+        .map(|(layer, quantized)| match quantized {
+            Some(weights) => Factor::Quantized(weights),
+            None => Factor::Dense(&layer.weight),
+        })
+        .collect();
+    product(&factors).map(Some)
 }
 
 /// A row of a table `[count, dims]` for each integer.

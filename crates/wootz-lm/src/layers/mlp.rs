@@ -1,8 +1,8 @@
 //! Gated networks, and sparse experts that are such.
 
 use wootz::{
-    Array, Result, Tree, add, argsort, astype, combine_experts, divide, expand_dims, maximum,
-    minimum, multiply, nn, sigmoid, slice, softmax, squeeze, sum, take_along_axis,
+    Array, Gate, Result, Tree, add, argsort, astype, combine_experts, divide, expand_dims, maximum,
+    minimum, multiply, sigmoid, slice, softmax, squeeze, sum, take_along_axis,
 };
 
 use super::{Linear, SwitchLinear};
@@ -20,10 +20,19 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// The gate of products that know it.
+    fn gate(self) -> Option<Gate> {
+        match self {
+            Activation::Silu => Some(Gate::Silu),
+            Activation::GeluTanh => Some(Gate::GeluTanh),
+            Activation::Clamped => None,
+        }
+    }
+
     fn apply(self, gate: &Array, up: &Array) -> Result<Array> {
         match self {
-            Activation::Silu => nn::swiglu(gate, up),
-            Activation::GeluTanh => nn::geglu_approx(gate, up),
+            Activation::Silu => Gate::Silu.apply(gate, up),
+            Activation::GeluTanh => Gate::GeluTanh.apply(gate, up),
             Activation::Clamped => {
                 const LIMIT: f64 = 7.0;
                 let gate = minimum(gate, LIMIT)?;
@@ -69,8 +78,14 @@ impl GatedMlp {
 
     /// For `x` of `[…, dims]`.
     pub fn forward(&self, x: &Array) -> Result<Array> {
-        let (gate, up) = (self.gate_proj.forward(x)?, self.up_proj.forward(x)?);
-        self.down_proj.forward(&self.activation.apply(&gate, &up)?)
+        let hidden = match self.activation.gate() {
+            Some(by) => Linear::forward_gated(&self.gate_proj, &self.up_proj, x, by)?,
+            None => {
+                let [gate, up] = Linear::forward_each([&self.gate_proj, &self.up_proj], x)?;
+                self.activation.apply(&gate, &up)?
+            }
+        };
+        self.down_proj.forward(&hidden)
     }
 }
 

@@ -9,20 +9,25 @@ pub struct RmsNorm {
     pub weight: Parameter,
     #[wootz(skip)]
     eps: f32,
-    /// Whether 1 is added to the weight.
+    /// A weight with 1 added, and that sum, which is not computed again while the weight is the same.
     #[wootz(skip)]
-    offset: bool,
+    shifted: Option<[Array; 2]>,
 }
 
 impl RmsNorm {
     /// With its weight, and a number added to the mean.
     pub fn new(weight: Parameter, eps: f64) -> RmsNorm {
-        RmsNorm { weight, eps: eps as f32, offset: false }
+        RmsNorm { weight, eps: eps as f32, shifted: None }
     }
 
     /// With 1 added to the weight, as gemma has it.
-    pub fn with_offset(self, offset: bool) -> RmsNorm {
-        RmsNorm { offset, ..self }
+    pub fn with_offset(mut self, offset: bool) -> Result<RmsNorm> {
+        if offset {
+            let sum = add(1.0, &self.weight)?;
+            sum.eval()?;
+            self.shifted = Some([self.weight.array().clone(), sum]);
+        }
+        Ok(self)
     }
 
     /// Of the last axis.
@@ -31,7 +36,11 @@ impl RmsNorm {
     }
 
     fn scale(&self) -> Result<Array> {
-        if self.offset { add(1.0, &self.weight) } else { Ok(self.weight.array().clone()) }
+        match &self.shifted {
+            None => Ok(self.weight.array().clone()),
+            Some([weight, sum]) if weight.is_same(&self.weight) => Ok(sum.clone()),
+            Some(_) => add(1.0, &self.weight),
+        }
     }
 }
 

@@ -133,19 +133,26 @@ impl Rope {
     /// With wavelengths multiplied by `factors`, one for each pair.
     pub fn stretched(self, factors: &Array) -> Result<Rope> {
         let factors = reshape(&factors.astype(DType::F32)?, self.frequencies.shape())?;
-        Ok(Rope { frequencies: divide(&self.frequencies, factors)?, ..self })
+        let frequencies = divide(&self.frequencies, factors)?;
+        frequencies.eval()?;
+        Ok(Rope { frequencies, ..self })
     }
 
     /// Of `[batch, heads, length, features]`, at positions that count from `offsets`, one for all or one
     /// for each of the batch.
     pub fn forward(&self, x: &Array, offsets: &Array) -> Result<Array> {
+        let (op, frequencies) = self.parts(x, offsets)?;
+        let x = if x.strides().last() == Some(&1) { x.clone() } else { x.contiguous()? };
+        Array::apply(op, &[&x, &frequencies, offsets])
+    }
+
+    /// The operation and its frequencies, for `x` at such positions.
+    pub(crate) fn parts(&self, x: &Array, offsets: &Array) -> Result<(wootz::Rope, Array)> {
         let frequencies = match self.dynamic {
             Some(dynamic) => self.stretched_to(dynamic, x, offsets)?,
             None => self.frequencies.clone(),
         };
-        let x = if x.strides().last() == Some(&1) { x.clone() } else { x.contiguous()? };
-        let op = wootz::Rope { positions: Positions::Offset, ..self.op };
-        Array::apply(op, &[&x, &frequencies, offsets])
+        Ok((wootz::Rope { positions: Positions::Offset, ..self.op }, frequencies))
     }
 
     /// Frequencies for a text up to the last position of `x`.

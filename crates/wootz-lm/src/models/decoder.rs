@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use wootz::{Array, DType, Result, Tree, divide, multiply, nn};
 
 use super::{Build, LanguageModel, ModelInfo};
 use crate::cache::{LayerKind, Pass};
 use crate::checkpoint::Loader;
-use crate::layers::{Attention, Embedding, FeedForward, Linear, Residual, RmsNorm};
+use crate::layers::{Attention, Embedding, FeedForward, Linear, Residual, RmsNorm, RopeConfig};
 
 /// A layer of a model.
 pub(super) trait Layer: Tree + Send + Sync + 'static {
@@ -49,6 +50,48 @@ pub(super) struct Style {
     pub(super) logits_softcap: Option<f64>,
 }
 
+/// What configurations have in common, as one of their parts.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Common {
+    pub(super) hidden_size: usize,
+    pub(super) num_hidden_layers: usize,
+    pub(super) intermediate_size: usize,
+    pub(super) num_attention_heads: usize,
+    pub(super) rms_norm_eps: f64,
+    pub(super) vocab_size: usize,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    tie_word_embeddings: Option<bool>,
+    #[serde(flatten)]
+    pub(super) rope: RopeConfig,
+}
+
+impl Common {
+    /// Heads of queries, and of keys and values.
+    pub(super) fn heads(&self) -> [usize; 2] {
+        let heads = self.num_attention_heads;
+        [heads, self.num_key_value_heads.unwrap_or(heads)]
+    }
+
+    /// Features of a head.
+    pub(super) fn head_dim(&self) -> usize {
+        self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+    }
+
+    /// The sizes, with what an architecture takes for a context and for tied embeddings that are not given.
+    pub(super) fn sizes(&self, context: usize, tied: bool) -> Sizes {
+        Sizes {
+            layers: self.num_hidden_layers,
+            hidden: self.hidden_size,
+            vocabulary: self.vocab_size,
+            context: self.rope.max_position_embeddings.unwrap_or(context),
+            eps: self.rms_norm_eps,
+            tied: self.tie_word_embeddings.unwrap_or(tied),
+            offset: false,
+        }
+    }
+}
+
 /// Sizes that every configuration has.
 pub(super) struct Sizes {
     pub(super) layers: usize,
@@ -79,7 +122,7 @@ impl<L: Layer> Decoder<L> {
             .map(|number| layer(loader, number, &format!("{path}model.layers.{number}"), dtype))
             .collect::<crate::Result<Vec<_>>>()?;
         let norm = loader.norm(&format!("{path}model.norm"), hidden, eps)?;
-        let norm = norm.with_offset(sizes.offset);
+        let norm = norm.with_offset(sizes.offset)?;
         let head = format!("{path}lm_head");
         let lm_head = if sizes.tied {
             loader

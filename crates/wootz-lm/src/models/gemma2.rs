@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use wootz::{DType, Result as ArrayResult, Tree};
 
-use super::decoder::{Decoder, Layer, Sizes, Style};
+use super::decoder::{Common, Decoder, Layer, Sizes, Style};
 use super::{Build, parse};
 use crate::Result;
 use crate::cache::{LayerKind, Pass};
@@ -17,22 +17,14 @@ use crate::layers::{
 
 #[derive(Debug, Deserialize)]
 struct Config {
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    intermediate_size: usize,
-    num_attention_heads: usize,
-    head_dim: usize,
-    rms_norm_eps: f64,
-    vocab_size: usize,
-    num_key_value_heads: usize,
+    #[serde(flatten)]
+    common: Common,
     #[serde(default = "scores")]
     attn_logit_softcapping: f64,
     #[serde(default = "logits")]
     final_logit_softcapping: f64,
     #[serde(default = "scalar")]
     query_pre_attn_scalar: f64,
-    #[serde(flatten)]
-    rope: RopeConfig,
 }
 
 fn scores() -> f64 {
@@ -71,7 +63,7 @@ impl GemmaLayer {
         let mlp = GatedMlp::load(loader, &format!("{at}.mlp"), hidden, inner, false, activation)?;
         let offset = !loader.is_gguf();
         let mut norm = |name: &str| -> Result<RmsNorm> {
-            Ok(loader.norm(&format!("{at}.{name}"), hidden, eps)?.with_offset(offset))
+            Ok(loader.norm(&format!("{at}.{name}"), hidden, eps)?.with_offset(offset)?)
         };
         Ok(GemmaLayer {
             self_attn,
@@ -101,18 +93,11 @@ impl Layer for GemmaLayer {
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let config: Config = parse(config)?;
     let (hidden, heads, head_dim) =
-        (config.hidden_size, config.num_attention_heads, config.head_dim);
-    let plain = RopeConfig { rope_scaling: None, rope_parameters: None, ..config.rope.clone() };
-    let rope = plain.rope(head_dim, config.rope.theta(10000.0), loader.device())?;
-    let sizes = Sizes {
-        layers: config.num_hidden_layers,
-        hidden,
-        vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(8192),
-        eps: config.rms_norm_eps,
-        tied: true,
-        offset: !loader.is_gguf(),
-    };
+        (config.common.hidden_size, config.common.num_attention_heads, config.common.head_dim());
+    let plain =
+        RopeConfig { rope_scaling: None, rope_parameters: None, ..config.common.rope.clone() };
+    let rope = plain.rope(head_dim, config.common.rope.theta(10000.0), loader.device())?;
+    let sizes = Sizes { tied: true, offset: !loader.is_gguf(), ..config.common.sizes(8192, true) };
     let style = Style {
         embedding_scale: Some((hidden as f64).sqrt()),
         logits_divisor: None,
@@ -123,12 +108,12 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             rope: Some(rope.clone()),
             scale: 1.0 / config.query_pre_attn_scalar.sqrt(),
             softcap: Some(config.attn_logit_softcapping),
-            ..AttentionConfig::new(hidden, [heads, config.num_key_value_heads], head_dim, dtype)
+            ..AttentionConfig::new(hidden, [heads, config.common.heads()[1]], head_dim, dtype)
         };
         let path = format!("{at}.self_attn");
         let attention = Attention::load(loader, &path, attention, [Bias::No; 2])?;
-        let sizes = [hidden, config.intermediate_size];
-        GemmaLayer::load(loader, at, sizes, config.rms_norm_eps, attention)
+        let sizes = [hidden, config.common.intermediate_size];
+        GemmaLayer::load(loader, at, sizes, config.common.rms_norm_eps, attention)
     };
     Ok(Arc::new(Decoder::load(loader, "", sizes, style, layer)?))
 }

@@ -6,39 +6,23 @@ use serde::Deserialize;
 use serde_json::Value;
 use wootz::DType;
 
-use super::decoder::{Block, Decoder, Sizes, Style};
+use super::decoder::{Block, Common, Decoder, Style};
 use super::{Build, parse};
 use crate::checkpoint::{Bias, Loader};
-use crate::layers::{
-    Activation, Attention, AttentionConfig, FeedForward, GatedMlp, Rope, RopeConfig,
-};
+use crate::layers::{Activation, Attention, AttentionConfig, FeedForward, GatedMlp, Rope};
 use crate::{Error, Result};
 
 /// The configuration.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Config {
-    hidden_size: usize,
-    pub(super) num_hidden_layers: usize,
-    intermediate_size: usize,
-    num_attention_heads: usize,
-    rms_norm_eps: f64,
-    vocab_size: usize,
-    head_dim: Option<usize>,
-    num_key_value_heads: Option<usize>,
+    #[serde(flatten)]
+    pub(super) common: Common,
     #[serde(default)]
     attention_bias: bool,
     #[serde(default)]
     mlp_bias: bool,
-    #[serde(default = "yes")]
-    tie_word_embeddings: bool,
     layer_types: Option<Vec<String>>,
     sliding_window: Option<usize>,
-    #[serde(flatten)]
-    rope: RopeConfig,
-}
-
-fn yes() -> bool {
-    true
 }
 
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
@@ -52,21 +36,12 @@ pub(super) fn load_with(
     loader: &mut Loader<'_>,
     rotated: impl Fn(usize) -> bool,
 ) -> Result<Arc<dyn Build>> {
-    let heads = config.num_attention_heads;
-    let head_dim = config.head_dim.unwrap_or(config.hidden_size / heads.max(1));
-    let mut rope = config.rope.rope(head_dim, 10000.0, loader.device())?;
+    let head_dim = config.common.head_dim();
+    let mut rope = config.common.rope.rope(head_dim, 10000.0, loader.device())?;
     if let Some(factors) = loader.optional("rope_freqs.weight", &[head_dim / 2])? {
         rope = rope.stretched(&factors)?;
     }
-    let sizes = Sizes {
-        layers: config.num_hidden_layers,
-        hidden: config.hidden_size,
-        vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(2048),
-        eps: config.rms_norm_eps,
-        tied: config.tie_word_embeddings,
-        offset: false,
-    };
+    let sizes = config.common.sizes(2048, true);
     let decoder =
         Decoder::load(loader, "", sizes, Style::default(), |loader, number, at, dtype| {
             let rope = rotated(number).then(|| rope.clone());
@@ -83,8 +58,8 @@ fn layer(
     rope: Option<Rope>,
     dtype: DType,
 ) -> Result<Block> {
-    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
-    let kv_heads = config.num_key_value_heads.unwrap_or(heads);
+    let (hidden, heads) = (config.common.hidden_size, config.common.num_attention_heads);
+    let kv_heads = config.common.heads()[1];
     let window = match config.layer_types.as_ref().map(|types| types.get(number)) {
         None => None,
         Some(Some(kind)) if kind == "full_attention" => None,
@@ -107,8 +82,8 @@ fn layer(
     let of_mlp: Bias = if loader.is_gguf() { Bias::IfPresent } else { config.mlp_bias.into() };
     let path = format!("{at}.self_attn");
     let attention = Attention::load(loader, &path, attention, [biased, biased])?;
-    let (path, inner) = (format!("{at}.mlp"), config.intermediate_size);
+    let (path, inner) = (format!("{at}.mlp"), config.common.intermediate_size);
     let mlp = GatedMlp::load(loader, &path, hidden, inner, of_mlp, Activation::Silu)?;
-    let sizes = [hidden as f64, config.rms_norm_eps];
+    let sizes = [hidden as f64, config.common.rms_norm_eps];
     Block::load(loader, at, sizes, attention, FeedForward::Dense(Box::new(mlp)))
 }

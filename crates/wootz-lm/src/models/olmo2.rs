@@ -6,37 +6,21 @@ use serde::Deserialize;
 use serde_json::Value;
 use wootz::{Result as ArrayResult, Tree};
 
-use super::decoder::{Decoder, Layer, Sizes, Style};
+use super::decoder::{Common, Decoder, Layer, Style};
 use super::{Build, parse};
 use crate::Result;
 use crate::cache::{LayerKind, Pass};
 use crate::checkpoint::Loader;
-use crate::layers::{
-    Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm, RopeConfig,
-};
+use crate::layers::{Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm};
 
 #[derive(Debug, Deserialize)]
 struct Config {
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    intermediate_size: usize,
-    num_attention_heads: usize,
-    rms_norm_eps: f64,
-    vocab_size: usize,
-    head_dim: Option<usize>,
-    num_key_value_heads: Option<usize>,
+    #[serde(flatten)]
+    common: Common,
     #[serde(default)]
     attention_bias: bool,
     #[serde(default)]
     mlp_bias: bool,
-    #[serde(default = "yes")]
-    tie_word_embeddings: bool,
-    #[serde(flatten)]
-    rope: RopeConfig,
-}
-
-fn yes() -> bool {
-    true
 }
 
 #[derive(Tree)]
@@ -62,20 +46,12 @@ impl Layer for OlmoLayer {
 
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let config: Config = parse(config)?;
-    let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
-    let kv_heads = config.num_key_value_heads.unwrap_or(heads);
-    let head_dim = config.head_dim.unwrap_or(hidden / heads.max(1));
-    let eps = config.rms_norm_eps;
-    let rope = config.rope.rope(head_dim, 10000.0, loader.device())?;
-    let sizes = Sizes {
-        layers: config.num_hidden_layers,
-        hidden,
-        vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(2048),
-        eps,
-        tied: config.tie_word_embeddings,
-        offset: false,
-    };
+    let (hidden, heads) = (config.common.hidden_size, config.common.num_attention_heads);
+    let kv_heads = config.common.heads()[1];
+    let head_dim = config.common.head_dim();
+    let eps = config.common.rms_norm_eps;
+    let rope = config.common.rope.rope(head_dim, 10000.0, loader.device())?;
+    let sizes = config.common.sizes(2048, true);
     let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),
@@ -88,7 +64,8 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             k_norm: Some(loader.norm(&format!("{path}.k_norm"), kv_heads * head_dim, eps)?),
             ..Attention::load(loader, &path, attention, bias)?
         };
-        let (path, inner, bias) = (format!("{at}.mlp"), config.intermediate_size, config.mlp_bias);
+        let (path, inner, bias) =
+            (format!("{at}.mlp"), config.common.intermediate_size, config.mlp_bias);
         let mlp = GatedMlp::load(loader, &path, hidden, inner, bias, Activation::Silu)?;
         let mut norm = |name: &str| loader.norm(&format!("{at}.{name}"), hidden, eps);
         Ok(OlmoLayer {

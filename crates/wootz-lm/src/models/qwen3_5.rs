@@ -17,7 +17,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         return Err(Error::argument("text_config", "an object", text));
     };
     let config: qwen3_next::Config = parse(&completed(text.clone()))?;
-    adopt(loader, config.num_hidden_layers)?;
+    adopt(loader, config.common.num_hidden_layers)?;
     let language_model = qwen3_next::decoder(&config, loader, "language_model.", false)?;
     Ok(Arc::new(Nested { language_model }))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::decoder::{Block, Decoder, Sizes, Style};
+use super::decoder::{Block, Common, Decoder, Style};
 use super::{Build, parse};
 use crate::Result;
 use crate::checkpoint::{Bias, Loader};
@@ -15,23 +15,14 @@ use crate::layers::{
 
 #[derive(Debug, Deserialize)]
 struct Config {
-    hidden_size: usize,
-    num_hidden_layers: usize,
-    intermediate_size: usize,
-    num_attention_heads: usize,
+    #[serde(flatten)]
+    common: Common,
     num_experts: usize,
     num_experts_per_tok: usize,
     decoder_sparse_step: usize,
     mlp_only_layers: Vec<usize>,
     moe_intermediate_size: usize,
-    rms_norm_eps: f64,
-    vocab_size: usize,
-    num_key_value_heads: usize,
-    head_dim: usize,
-    tie_word_embeddings: bool,
     norm_topk_prob: bool,
-    #[serde(flatten)]
-    rope: RopeConfig,
 }
 
 /// The names of experts' projections, apart and joined.
@@ -46,19 +37,12 @@ pub(super) fn is_sparse(layer: usize, experts: usize, step: usize, dense: &[usiz
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let config: Config = parse(config)?;
     let (hidden, heads, head_dim) =
-        (config.hidden_size, config.num_attention_heads, config.head_dim);
+        (config.common.hidden_size, config.common.num_attention_heads, config.common.head_dim());
     // As in mlx-lm, positions are not stretched.
-    let plain = RopeConfig { rope_scaling: None, rope_parameters: None, ..config.rope.clone() };
-    let rope = plain.rope(head_dim, config.rope.theta(1e6), loader.device())?;
-    let sizes = Sizes {
-        layers: config.num_hidden_layers,
-        hidden,
-        vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(32768),
-        eps: config.rms_norm_eps,
-        tied: config.tie_word_embeddings,
-        offset: false,
-    };
+    let plain =
+        RopeConfig { rope_scaling: None, rope_parameters: None, ..config.common.rope.clone() };
+    let rope = plain.rope(head_dim, config.common.rope.theta(1e6), loader.device())?;
+    let sizes = config.common.sizes(32768, false);
     let moe = MoeConfig {
         experts: config.num_experts,
         k: config.num_experts_per_tok,
@@ -69,9 +53,9 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         Decoder::load(loader, "", sizes, Style::default(), |loader, layer, at, dtype| {
             let attention = AttentionConfig {
                 rope: Some(rope.clone()),
-                ..AttentionConfig::new(hidden, [heads, config.num_key_value_heads], head_dim, dtype)
+                ..AttentionConfig::new(hidden, [heads, config.common.heads()[1]], head_dim, dtype)
             };
-            let (path, eps) = (format!("{at}.self_attn"), config.rms_norm_eps);
+            let (path, eps) = (format!("{at}.self_attn"), config.common.rms_norm_eps);
             let attention = Attention::load(loader, &path, attention, [Bias::No; 2])?
                 .with_head_norms(loader, &path, eps, false)?;
             let path = format!("{at}.mlp");
@@ -81,7 +65,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
                 let sizes = [hidden, config.moe_intermediate_size, 0];
                 FeedForward::Sparse(Box::new(SparseMoe::load(loader, &path, moe, sizes)?))
             } else {
-                let inner = config.intermediate_size;
+                let inner = config.common.intermediate_size;
                 let mlp = GatedMlp::load(loader, &path, hidden, inner, false, Activation::Silu)?;
                 FeedForward::Dense(Box::new(mlp))
             };

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use wootz::{DType, Result as ArrayResult, Tree};
 
-use super::decoder::{Decoder, Layer, Sizes, Style};
+use super::decoder::{Common, Decoder, Layer, Style};
 use super::qwen3_moe::{PROJECTIONS, is_sparse};
 use super::{Build, parse};
 use crate::cache::{LayerKind, Pass};
@@ -20,10 +20,8 @@ use crate::{Error, Result};
 /// The configuration, and what the layers of Qwen3.5 are made of too.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Config {
-    pub(super) hidden_size: usize,
-    pub(super) num_hidden_layers: usize,
-    pub(super) intermediate_size: usize,
-    pub(super) num_attention_heads: usize,
+    #[serde(flatten)]
+    pub(super) common: Common,
     pub(super) linear_num_value_heads: usize,
     pub(super) linear_num_key_heads: usize,
     pub(super) linear_key_head_dim: usize,
@@ -35,21 +33,13 @@ pub(super) struct Config {
     pub(super) shared_expert_intermediate_size: usize,
     pub(super) mlp_only_layers: Vec<usize>,
     pub(super) moe_intermediate_size: usize,
-    pub(super) rms_norm_eps: f64,
-    pub(super) vocab_size: usize,
-    pub(super) num_key_value_heads: usize,
     pub(super) partial_rotary_factor: f64,
-    pub(super) head_dim: usize,
     #[serde(default)]
     pub(super) norm_topk_prob: bool,
-    #[serde(default)]
-    pub(super) tie_word_embeddings: bool,
     #[serde(default)]
     pub(super) attention_bias: bool,
     #[serde(default = "four")]
     pub(super) full_attention_interval: usize,
-    #[serde(flatten)]
-    pub(super) rope: RopeConfig,
 }
 
 fn four() -> usize {
@@ -118,22 +108,14 @@ pub(super) fn decoder(
     if config.full_attention_interval == 0 {
         return Err(Error::argument("full_attention_interval", "at least 1", 0));
     }
-    let sizes = Sizes {
-        layers: config.num_hidden_layers,
-        hidden: config.hidden_size,
-        vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(131072),
-        eps: config.rms_norm_eps,
-        tied: config.tie_word_embeddings,
-        offset: false,
-    };
+    let sizes = config.common.sizes(131072, false);
     let moe = MoeConfig {
         experts: config.num_experts,
         k: config.num_experts_per_tok,
         chosen_only: false,
         renormalise: config.norm_topk_prob,
     };
-    let (hidden, eps) = (config.hidden_size, config.rms_norm_eps);
+    let (hidden, eps) = (config.common.hidden_size, config.common.rms_norm_eps);
     Decoder::load(loader, path, sizes, Style::default(), |loader, number, at, dtype| {
         let is_linear = !(number + 1).is_multiple_of(config.full_attention_interval);
         let (mut linear_attn, mut self_attn) = (None, None);
@@ -151,7 +133,7 @@ pub(super) fn decoder(
             let sizes = [hidden, config.moe_intermediate_size, shared];
             FeedForward::Sparse(Box::new(SparseMoe::load(loader, &mlp_path, moe, sizes)?))
         } else {
-            let inner = config.intermediate_size;
+            let inner = config.common.intermediate_size;
             let silu = Activation::Silu;
             FeedForward::Dense(Box::new(GatedMlp::load(
                 loader, &mlp_path, hidden, inner, false, silu,
@@ -170,13 +152,13 @@ pub(super) fn decoder(
 
 fn delta(config: &Config, dtype: DType) -> DeltaConfig {
     DeltaConfig {
-        hidden: config.hidden_size,
+        hidden: config.common.hidden_size,
         key_heads: config.linear_num_key_heads,
         value_heads: config.linear_num_value_heads,
         key_dims: config.linear_key_head_dim,
         value_dims: config.linear_value_head_dim,
         taps: config.linear_conv_kernel_dim,
-        eps: config.rms_norm_eps,
+        eps: config.common.rms_norm_eps,
         dtype,
     }
 }
@@ -187,19 +169,19 @@ fn attention(
     at: &str,
     dtype: DType,
 ) -> Result<Attention> {
-    let heads = [config.num_attention_heads, config.num_key_value_heads];
-    let dims = (config.head_dim as f64 * config.partial_rotary_factor) as usize;
-    let neighbours = RopeConfig { rope_traditional: false, ..config.rope.clone() };
+    let heads = [config.common.num_attention_heads, config.common.heads()[1]];
+    let dims = (config.common.head_dim() as f64 * config.partial_rotary_factor) as usize;
+    let neighbours = RopeConfig { rope_traditional: false, ..config.common.rope.clone() };
     let of_heads = AttentionConfig {
         rope: Some(neighbours.rope(dims, 100000.0, loader.device())?),
         gated: true,
-        ..AttentionConfig::new(config.hidden_size, heads, config.head_dim, dtype)
+        ..AttentionConfig::new(config.common.hidden_size, heads, config.common.head_dim(), dtype)
     };
     let bias: Bias = config.attention_bias.into();
     Attention::load(loader, at, of_heads, [bias; 2])?.with_head_norms(
         loader,
         at,
-        config.rms_norm_eps,
+        config.common.rms_norm_eps,
         false,
     )
 }

@@ -25,7 +25,7 @@ fn four() -> usize {
 
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let Config { llama, no_rope_layer_interval: interval, no_rope_layers } = parse(config)?;
-    let layers = llama.num_hidden_layers;
+    let layers = llama.common.num_hidden_layers;
     if interval == 0 {
         return Err(Error::argument("no_rope_layer_interval", "at least 1", 0));
     }

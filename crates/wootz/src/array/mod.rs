@@ -63,6 +63,17 @@ impl Array {
         Ok(self.shape()[normalize_axis("dim", axis, self.rank())?])
     }
 
+    /// Whether both are handles of the same array; equal values do not make them so.
+    ///
+    /// ```
+    /// let x = wootz::Array::new([1, 2])?;
+    /// assert!(x.is_same(&x.clone()) && !x.is_same(&wootz::Array::new([1, 2])?));
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn is_same(&self, other: &Array) -> bool {
+        Arc::ptr_eq(&self.node, &other.node) && self.index == other.index
+    }
+
     /// The number of axes.
     pub fn rank(&self) -> usize {
         self.shape().len()

@@ -89,7 +89,7 @@ struct Pool {
 global! {
     static POOL: Mutex<Pool> = Mutex::new(Pool {
         free: BTreeMap::new(),
-        memory: Memory { active: 0, peak: 0, cached: 0, limit: 0 },
+        memory: Memory { active: 0, peak: 0, cached: 0, limit: 0, mapped: 0 },
         cache_limit: u64::MAX,
     });
 }

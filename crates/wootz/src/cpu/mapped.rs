@@ -2,6 +2,7 @@
 //! kernels that want typed elements get an aligned copy where one is needed, made once.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use memmap2::Mmap;
@@ -18,10 +19,25 @@ pub(crate) struct MappedMemory {
     copy: OnceLock<CpuMemory>,
 }
 
+/// Bytes of all regions.
+static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of files that arrays read where they lie.
+pub(crate) fn mapped_bytes() -> u64 {
+    MAPPED.load(Ordering::Relaxed)
+}
+
+impl Drop for MappedMemory {
+    fn drop(&mut self) {
+        MAPPED.fetch_sub(self.range.len() as u64, Ordering::Relaxed);
+    }
+}
+
 impl MappedMemory {
     /// The bytes `range` of a file; nothing if the file has them not.
     pub(crate) fn new(map: &Arc<Mmap>, range: Range<usize>) -> Option<MappedMemory> {
         map.get(range.clone())?;
+        MAPPED.fetch_add(range.len() as u64, Ordering::Relaxed);
         Some(MappedMemory { map: map.clone(), range, copy: OnceLock::new() })
     }
 

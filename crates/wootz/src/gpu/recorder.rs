@@ -42,6 +42,7 @@ pub struct Recorder {
     open: Option<Open>,
     pins: Pins,
     len: usize,
+    groups: u64,
     /// What a simulator is given.
     simulated: Option<Recording>,
 }
@@ -50,7 +51,14 @@ impl Gpu {
     /// Start recording.
     pub fn recorder(self: &Arc<Self>) -> Recorder {
         let simulated = self.simulated.as_ref().map(|_| Recording::default());
-        Recorder { gpu: self.clone(), open: None, pins: Pins(Vec::new()), len: 0, simulated }
+        Recorder {
+            gpu: self.clone(),
+            open: None,
+            pins: Pins(Vec::new()),
+            len: 0,
+            groups: 0,
+            simulated,
+        }
     }
 }
 
@@ -104,6 +112,7 @@ impl Recorder {
             self.pins.add(buffer.clone(), access);
         }
         self.len += 1;
+        self.groups += launch.groups.iter().map(|&groups| u64::from(groups)).product::<u64>();
         Ok(())
     }
 
@@ -115,6 +124,11 @@ impl Recorder {
     /// How many kernels are recorded.
     pub fn len(&self) -> usize {
         self.len
+    }
+
+    /// How many workgroups they have.
+    pub fn groups(&self) -> u64 {
+        self.groups
     }
 
     /// Whether nothing is recorded.

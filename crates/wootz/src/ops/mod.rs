@@ -13,6 +13,7 @@ pub(crate) mod fft;
 mod fp8;
 mod hadamard;
 mod indexing;
+mod joined;
 pub mod linalg;
 mod matmul;
 pub(crate) mod movement;
@@ -39,6 +40,7 @@ pub use experts::*;
 pub use fp8::*;
 pub use hadamard::*;
 pub use indexing::*;
+pub use joined::*;
 pub use matmul::*;
 pub use movement::*;
 pub use norms::*;
@@ -67,6 +69,7 @@ pub fn registered() -> Vec<Entry> {
         fp8::entries(),
         hadamard::entries(),
         indexing::entries(),
+        joined::entries(),
         linalg::entries(),
         matmul::entries(),
         movement::entries(),

@@ -26,7 +26,7 @@ const KERNELS: &[&str] = &[
     "minimum", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
     "put_along_axis", "quantized_attention", "radians", "random_bits", "real", "reciprocal", "remainder", "repeat",
     "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_backward_dw", "rms_norm_backward_dx",
-    "rope", "round", "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
+    "rope", "rope_append", "round", "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
     "softmax", "softmax_backward", "sort", "sqrt", "square", "stack", "subtract", "sum", "take",
     "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "trunc", "var", "where",
 ];

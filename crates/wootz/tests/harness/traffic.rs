@@ -46,7 +46,7 @@ const PARTS: &[(&[&str], &str)] = &[
         "reads what is asked for and nothing else",
     ),
     (
-        &["at", "scatter", "slice_update", "put_along_axis"],
+        &["at", "scatter", "slice_update", "put_along_axis", "rope_append"],
         "changes what is asked for and nothing else",
     ),
     (&["concatenate", "pad"], "a launch writes the part of the result that comes from one array"),
@@ -142,12 +142,16 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
     (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),
-    (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
+    (
+        &["rope", "rope_append"],
+        4.0,
+        "the two sides of pairs lie apart in a row, and rows may be short",
+    ),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
     (
-        &["dequantize", "gather_qmm", "quantize", "quantized_matmul"],
+        &["dequantize", "gather_qmm", "matmul_each", "matmul_glu", "quantize", "quantized_matmul"],
         32.0,
         "a lane has a run of codes or weights of its own, beside that of the next",
     ),

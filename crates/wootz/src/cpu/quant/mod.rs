@@ -22,7 +22,7 @@ mod vector;
 pub(crate) use activations::Activations;
 pub(crate) use formats::Numbers;
 pub(crate) use panels::{DEPTH, Floats};
-pub(crate) use product::{Pair, Pairs};
+pub(crate) use product::{Pair, Pairs, multiply_each};
 
 use self::formats::Row;
 use self::kernel::Kernels;

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::formats::Row;
 use super::kernel::{AT_A_TIME, MOST};
 use super::vector::GROUP;
@@ -74,6 +76,43 @@ impl Weights<'_> {
         }
         Ok(())
     }
+}
+
+/// `x · weightsᵀ` for each of several matrices, as [`Weights::multiply`] has it; the tasks of all are handed to the
+/// team together.
+pub(crate) fn multiply_each<T: Storage<Wide = f32> + Send>(
+    op: &'static str,
+    x: &Activations<'_>,
+    wanted: &mut [(&Weights<'_>, &mut [T])],
+) -> Result<()> {
+    let mut parts: SmallVec<[(Job<'_>, Cut, Output<T>, usize); 4]> = SmallVec::new();
+    let (mut tasks, mut bytes) = (0, 0);
+    for (weights, to) in wanted.iter_mut() {
+        if x.columns() != weights.columns {
+            let expected = format!("a last dimension of {}", weights.columns);
+            return Err(Error::argument(op, "x", expected, x.columns()));
+        }
+        let (n, pitch) = (weights.rows, weights.pitch());
+        super::check_output(op, x.rows().checked_mul(n), to.len())?;
+        if to.is_empty() {
+            continue;
+        }
+        let pairs = Runs::Each { rows: x.rows(), matrices: 1 };
+        let (cut, output) = (Cut::new(n, pitch), Output::new(to));
+        (tasks, bytes) = (tasks + cut.parts(), bytes + n * pitch);
+        parts.push((Job { weights, n, x, pairs }, cut, output, tasks));
+    }
+    let task = |task: usize| {
+        let part = parts.partition_point(|(.., end)| *end <= task);
+        let (job, cut, output, end) = &parts[part];
+        // SAFETY: sizes were checked, and every task has rows of its own.
+        unsafe { job.task(0, cut.part(task + cut.parts() - end), output) };
+    };
+    match bytes < ALONE {
+        true => (0..tasks).for_each(task),
+        false => threads::for_each(tasks, task),
+    }
+    Ok(())
 }
 
 /// Products that share a matrix follow each other; no two write the same row of the output.

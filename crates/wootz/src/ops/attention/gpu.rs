@@ -13,8 +13,9 @@ const ENDED: &str = include_str!("ended.wgsl");
 const GRADIENT: &str = include_str!("gradient.wgsl");
 /// Rows of queries, of all heads that share keys, that count as few.
 const FEW: usize = 16;
-/// Keys that a part has at least, where they are split.
-const LEAST_KEYS: usize = 128;
+/// Keys that a part has at least, where they are split: putting parts together takes a launch, which fewer do not
+/// make up for.
+const LEAST_KEYS: usize = 256;
 /// Workgroups to aim at where keys are split.
 const GROUPS: usize = 64;
 

@@ -545,7 +545,7 @@ impl Op for PutAlongAxis {
             ($index:ty) => {{
                 let indices = call.input::<$index>(1)?;
                 check(self, 1, indices, sides.length, true)?;
-                raw::copy_on_cpu(call, 0)?;
+                raw::copy_on_cpu(call, 0, 0)?;
                 macro_rules! body {
                     ($type:ty) => {
                         put(indices, call.input::<$type>(2)?, sides, call.output::<$type>(0)?)
@@ -562,7 +562,7 @@ impl Op for PutAlongAxis {
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         let sides = Sides::within(self.axis, call.meta(0), call.meta(1))?;
         check_on_gpu(call, 1, sides.length, true)?;
-        raw::copy_on_gpu(call, 0, true)?;
+        raw::copy_on_gpu(call, 0, 0, true)?;
         let (indices, size) = (call.meta(1), call.meta(2).dtype.size());
         // One thread for each line along the axis: it stores the values one after the other.
         let lines = sides.outer * sides.inner;

@@ -54,7 +54,11 @@ impl Walk {
 }
 
 /// Copies a row-major input into an output, unless they share memory.
-pub(super) fn copy_on_cpu(call: &mut CpuCall<'_>, input: usize) -> Result<()> {
+pub(in crate::ops) fn copy_on_cpu(
+    call: &mut CpuCall<'_>,
+    input: usize,
+    output: usize,
+) -> Result<()> {
     const CHUNK: usize = 1 << 18;
     if call.aliased(input) {
         return Ok(());
@@ -62,7 +66,7 @@ pub(super) fn copy_on_cpu(call: &mut CpuCall<'_>, input: usize) -> Result<()> {
     let meta = call.meta(input);
     let source = call.strided::<u8>(input)?.data;
     let start = meta.layout.offset * meta.dtype.size();
-    threads::chunks_mut(call.output::<u8>(0)?, CHUNK, |chunk, target| {
+    threads::chunks_mut(call.output::<u8>(output)?, CHUNK, |chunk, target| {
         let from = start + chunk * CHUNK;
         target.copy_from_slice(&source[from..from + target.len()]);
     });
@@ -90,7 +94,12 @@ pub(in crate::ops) fn threads_grid(threads: usize) -> [u32; 3] {
 /// Copies a row-major input into an output, unless they share memory. A guarded copy does nothing
 /// once an error was reported.
 #[cfg(feature = "gpu")]
-pub(super) fn copy_on_gpu(call: &mut GpuCall<'_>, input: usize, guarded: bool) -> Result<()> {
+pub(in crate::ops) fn copy_on_gpu(
+    call: &mut GpuCall<'_>,
+    input: usize,
+    output: usize,
+    guarded: bool,
+) -> Result<()> {
     if call.aliased(input) {
         return Ok(());
     }
@@ -113,7 +122,7 @@ pub(super) fn copy_on_gpu(call: &mut GpuCall<'_>, input: usize, guarded: bool) -
     let kernel = Kernel {
         variant: format!("copy {size} {guarded}"),
         source: &source,
-        bindings: &[Bind::Input(input), Bind::Output(0)],
+        bindings: &[Bind::Input(input), Bind::Output(output)],
         params: &words.words,
         groups: threads_grid(meta.size().div_ceil((4 / size).max(1))),
     };

@@ -211,7 +211,7 @@ impl Op for Scatter {
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         let offsets = self.rules.on_cpu(self, call, 2)?;
-        raw::copy_on_cpu(call, 0)?;
+        raw::copy_on_cpu(call, 0, 0)?;
         let (before, after) = self.window.walks(call.meta(0).shape());
         let dtype = call.meta(0).dtype;
         macro_rules! set {
@@ -268,7 +268,7 @@ impl Op for Scatter {
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
         self.rules.on_gpu(call, 2, Bind::Scratch)?;
-        raw::copy_on_gpu(call, 0, false)?;
+        raw::copy_on_gpu(call, 0, 0, false)?;
         let (updates, inputs) = (call.meta(1), call.input_metas().count());
         let (before, after) = self.window.walks(call.meta(0).shape());
         let mut words = raw::Words::default();

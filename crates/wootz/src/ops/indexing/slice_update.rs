@@ -169,7 +169,7 @@ impl Op for SliceUpdate {
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        raw::copy_on_cpu(call, 0)?;
+        raw::copy_on_cpu(call, 0, 0)?;
         let (offset, shape, to, from) = self.walks(call.output_meta(0), call.meta(1));
         macro_rules! body {
             ($type:ty) => {{
@@ -185,7 +185,7 @@ impl Op for SliceUpdate {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        raw::copy_on_gpu(call, 0, false)?;
+        raw::copy_on_gpu(call, 0, 0, false)?;
         let (update, size) = (call.meta(1), call.meta(1).dtype.size());
         let (offset, shape, to, from) = self.walks(call.output_meta(0), update);
         let mut words = raw::Words::default();

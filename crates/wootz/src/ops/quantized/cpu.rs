@@ -1,7 +1,7 @@
 //! Quantized weights on the CPU. Products with columns of weights, and those in double precision, decode rows in
 //! panels, and multiply panels as matrices; for all others see [`products`].
 
-mod products;
+pub(in crate::ops) mod products;
 mod rows;
 
 use bytemuck::Pod;

@@ -1,8 +1,6 @@
-// A workgroup multiplies up to X rows of `x` with ROWS rows of weights. Threads take units of 32 weights in
-// turns, so that a subgroup reads neighbouring words, each once for all rows of `x`. What the threads come to
-// is added up in subgroups, and then between them.
+// A workgroup multiplies up to X rows of `x` with ROWS rows of weights: see `units.wgsl`. What the threads come
+// to is added up in subgroups, and then between them.
 
-const SUMS = ROWS * X;
 var<workgroup> partial: array<f32, THREADS * SUMS>;
 
 @compute @workgroup_size(THREADS)
@@ -18,33 +16,8 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
     var sums: array<f32, SUMS>;
     for (var i = 0u; i < SUMS; i++) { sums[i] = 0.0; }
     if (counts) {
-        let units = p.k / 32u;
-        let w_first = (w_matrix(batch) * p.n + first) * units;
-        let x_first = p.x_at + x_matrix(batch) * p.m * p.k;
-        var weights: array<f32, 32>;
-        var held: array<f32, 32>;
-        for (var unit = lid; unit < units; unit += THREADS) {
-            if (X == 1u) {
-                for (var i = 0u; i < 32u; i++) { held[i] = x(x_first + unit * 32u + i); }
-            }
-            for (var row = 0u; row < ROWS; row++) {
-                if (first + row < p.n) {
-                    weights_of(w_first + row * units + unit, &weights);
-                    if (X == 1u) {
-                        for (var i = 0u; i < 32u; i++) {
-                            sums[row] = fma(weights[i], held[i], sums[row]);
-                        }
-                    } else {
-                        for (var j = 0u; j < min(X, p.m); j++) {
-                            let at = x_first + j * p.k + unit * 32u;
-                            var sum = sums[row * X + j];
-                            for (var i = 0u; i < 32u; i++) { sum = fma(weights[i], x(at + i), sum); }
-                            sums[row * X + j] = sum;
-                        }
-                    }
-                }
-            }
-        }
+        let w_first = (w_matrix(batch) * p.n + first) * (p.k / 32u);
+        add_units(w_first, p.n - first, p.x_at + x_matrix(batch) * p.m * p.k, lid, &sums);
     }
     for (var i = 0u; i < SUMS; i++) {
         let sum = added(sums[i]);

@@ -40,6 +40,7 @@ pub(super) fn dequantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
             };
             let per_word = packed::per_word(dtype);
             [
+                packed::PACKING.to_string(),
                 weights.text(0, &product),
                 packed::word_writer("out", weights.count(), dtype),
                 format!("const PER_WORD = {per_word}u;\n"),
@@ -287,19 +288,53 @@ impl Tiles {
 
 /// Rows of weights times few rows of `x`.
 fn gemv(call: &mut GpuCall<'_>, scheme: Scheme, sizes: Product, indices: &Indices) -> Result<()> {
-    // Rows of `x` and of weights whose sums a thread has, and threads that have something to do.
-    let x = sizes.m.next_power_of_two();
-    let rows = if x > 4 { 2 } else { 4 };
-    let threads = if sizes.k <= 32 * 32 { 32 } else { 64 };
-    let subgroups = call.gpu().has_subgroups();
-    let source = || {
-        let constants =
-            format!("const X = {x}u;\nconst ROWS = {rows}u;\nconst THREADS = {threads}u;\n");
-        let text = include_str!("gemv.wgsl");
-        // Without subgroups every thread is one.
-        let [added, builtins, lane, subgroup, count] = match subgroups {
+    let way = RowSums::of(call, sizes.m, sizes.k);
+    let source = || way.constants() + UNITS_LOOP + &way.text(include_str!("gemv.wgsl"));
+    let groups = sizes.batch * sizes.n.div_ceil(way.rows);
+    let variant = format!("gemv/{}", way.key());
+    launch(call, scheme, true, sizes, indices, Text { variant, source: &source, groups, head: "" })
+}
+
+/// How products of rows are cut where there are few rows of `x`.
+pub(in crate::ops) struct RowSums {
+    /// Rows of `x` whose sums a thread has, rounded up to a power of two.
+    x: usize,
+    /// Rows of weights of a workgroup.
+    pub(in crate::ops) rows: usize,
+    threads: usize,
+    subgroups: bool,
+}
+
+/// Adds up the products of units of 32 weights.
+pub(in crate::ops) const UNITS_LOOP: &str = include_str!("units.wgsl");
+
+impl RowSums {
+    /// For `m` rows of `k` numbers.
+    pub(in crate::ops) fn of(call: &GpuCall<'_>, m: usize, k: usize) -> RowSums {
+        let x = m.next_power_of_two();
+        let rows = if x > 4 { 2 } else { 4 };
+        let threads = if k <= 32 * 32 { 32 } else { 64 };
+        RowSums { x, rows, threads, subgroups: call.gpu().has_subgroups() }
+    }
+
+    /// What texts depend on.
+    pub(in crate::ops) fn key(&self) -> String {
+        format!("{}/{}/{}", self.x, self.threads, self.subgroups)
+    }
+
+    pub(in crate::ops) fn constants(&self) -> String {
+        let RowSums { x, rows, threads, subgroups } = self;
+        let added = if *subgroups { "subgroupAdd(sum)" } else { "sum" };
+        format!(
+            "const X = {x}u;\nconst ROWS = {rows}u;\nconst THREADS = {threads}u;\n\
+             const SUMS = ROWS * X;\nfn added(sum: f32) -> f32 {{ return {added}; }}\n"
+        )
+    }
+
+    /// A kernel with what it asks of subgroups. Without them every thread is one.
+    pub(in crate::ops) fn text(&self, text: &str) -> String {
+        let [builtins, lane, subgroup, count] = match self.subgroups {
             true => [
-                "subgroupAdd(sum)",
                 ",\n@builtin(subgroup_id) subgroup: u32, \
                  @builtin(subgroup_invocation_id) lane: u32, \
                  @builtin(num_subgroups) subgroups: u32",
@@ -307,15 +342,11 @@ fn gemv(call: &mut GpuCall<'_>, scheme: Scheme, sizes: Product, indices: &Indice
                 "subgroup",
                 "subgroups",
             ],
-            false => ["sum", "", "0u", "lid", "THREADS"],
+            false => ["", "0u", "lid", "THREADS"],
         };
         let text = text.replace("/* BUILTINS */", builtins).replace("SUBGROUPS", count);
-        let text = text.replace("SUBGROUP", subgroup).replace("LANE", lane);
-        format!("{constants}fn added(sum: f32) -> f32 {{ return {added}; }}\n{text}")
-    };
-    let groups = sizes.batch * sizes.n.div_ceil(rows);
-    let variant = format!("gemv/{x}/{threads}/{subgroups}");
-    launch(call, scheme, true, sizes, indices, Text { variant, source: &source, groups, head: "" })
+        text.replace("SUBGROUP", subgroup).replace("LANE", lane)
+    }
 }
 
 /// Tiles of products: how, how many, and the functions that tell which.
@@ -379,6 +410,7 @@ fn launch(
         source: &|| {
             [
                 text.head.to_string(),
+                packed::PACKING.to_string(),
                 weights.text(1, "value"),
                 packed::reader("x", 0, dtype),
                 packed::writer("out", out, dtype),
@@ -406,7 +438,7 @@ fn launch(
 }
 
 /// The arrays of quantized weights, as a kernel sees them.
-struct Weights {
+pub(in crate::ops) struct Weights {
     scheme: Scheme,
     /// The dtype of scales and biases.
     dtype: DType,
@@ -414,13 +446,17 @@ struct Weights {
     first: usize,
     /// What decoding looks up.
     table: Option<Arc<GpuBuffer>>,
-    offsets: [u32; 3],
+    pub(in crate::ops) offsets: [u32; 3],
     key: String,
 }
 
 impl Weights {
     /// The weights that a call has from input `first` on.
-    fn new(call: &mut GpuCall<'_>, scheme: Scheme, first: usize) -> Result<Weights> {
+    pub(in crate::ops) fn new(
+        call: &mut GpuCall<'_>,
+        scheme: Scheme,
+        first: usize,
+    ) -> Result<Weights> {
         let arrays = scheme.arrays();
         let metas = [0, 1, 2].map(|index: usize| call.meta(first + index.min(arrays - 1)));
         let table = match scheme.table() {
@@ -442,21 +478,25 @@ impl Weights {
         })
     }
 
+    /// What their text depends on.
+    pub(in crate::ops) fn whole_key(&self) -> String {
+        format!("{}.{}", self.scheme, self.key)
+    }
+
     /// How many there are.
-    fn count(&self) -> usize {
+    pub(in crate::ops) fn count(&self) -> usize {
         self.scheme.arrays() + self.table.is_some() as usize
     }
 
-    fn bindings(&self) -> Vec<Bind<'_>> {
+    pub(in crate::ops) fn bindings(&self) -> Vec<Bind<'_>> {
         let inputs = self.first..self.first + self.scheme.arrays();
         inputs.map(Bind::Input).chain(self.table.as_ref().map(Bind::Read)).collect()
     }
 
     /// The function `weights_of` on arrays that are bound from `binding` on; `product` is what becomes of a
     /// scale times a code, called `value`.
-    fn text(&self, binding: usize, product: &str) -> String {
-        let mut text = packed::PACKING.to_string();
-        text += &format!(
+    pub(in crate::ops) fn text(&self, binding: usize, product: &str) -> String {
+        let mut text = format!(
             "@group(0) @binding({binding}) var<storage, read> w_data: array<u32>;\n\
              fn product(value: f32) -> f32 {{ return {product}; }}\n"
         );
@@ -474,14 +514,14 @@ impl Weights {
 }
 
 /// Kernels decode 32 weights at a time, of one row.
-fn expect_units(call: &GpuCall<'_>, weights: usize) -> Result<()> {
+pub(in crate::ops) fn expect_units(call: &GpuCall<'_>, weights: usize) -> Result<()> {
     if weights.is_multiple_of(32) {
         return Ok(());
     }
     Err(call.not_on_device("rows of nvfp4 weights must be a multiple of 32 there"))
 }
 
-fn word(value: usize) -> Result<u32> {
+pub(in crate::ops) fn word(value: usize) -> Result<u32> {
     u32::try_from(value).map_err(|_| Error::SizeOverflow {
         op: "quantized_matmul",
         argument: "inputs".into(),

@@ -27,6 +27,16 @@ use crate::quant::{Activations, Scheme, activations};
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn quantized_matmul(x: &Array, w: &Quantized, transpose: bool) -> Result<Array> {
+    quantized_matmul_with(x, w, transpose, activations())
+}
+
+/// [`quantized_matmul`] with a choice of how `x` is rounded.
+pub(in crate::ops) fn quantized_matmul_with(
+    x: &Array,
+    w: &Quantized,
+    transpose: bool,
+    activations: Activations,
+) -> Result<Array> {
     const OP: &str = "quantized_matmul";
     let dtype = w.product_dtype(OP, x)?;
     let weights = w.shape();
@@ -40,7 +50,8 @@ pub fn quantized_matmul(x: &Array, w: &Quantized, transpose: bool) -> Result<Arr
     }
     let [x_batch @ .., m, _] = x.shape() else {
         // A vector is a row.
-        let row = quantized_matmul(&reshape(x, &[1, inner])?, w, transpose)?;
+        let row = reshape(x, &[1, inner])?;
+        let row = quantized_matmul_with(&row, w, transpose, activations)?;
         return squeeze(&row, -2);
     };
     let (m, shape) = (*m, broadcast_shapes(OP, x_batch, batch)?);
@@ -56,7 +67,7 @@ pub fn quantized_matmul(x: &Array, w: &Quantized, transpose: bool) -> Result<Arr
         };
         (reshape(&spread(&x)?, &[count, m, inner])?, w.each(spread)?.with_batch(&[count])?)
     };
-    let product = apply(&x, &w, transpose, activations())?;
+    let product = apply(&x, &w, transpose, activations)?;
     reshape(&product, &[&shape[..], &[m, outer]].concat())
 }
 

@@ -4,10 +4,10 @@
 //! part in all of them.
 
 mod cases;
-mod cpu;
+pub(in crate::ops) mod cpu;
 mod gather;
 #[cfg(feature = "gpu")]
-mod gpu;
+pub(in crate::ops) mod gpu;
 mod matmul;
 mod qqmm;
 mod quantize;
@@ -16,6 +16,7 @@ mod tests;
 
 pub(crate) use self::cases::entries;
 pub use self::gather::{GatherQmm, gather_qmm};
+pub(in crate::ops) use self::matmul::quantized_matmul_with;
 pub use self::matmul::{QuantizedMatmul, quantized_matmul};
 pub use self::qqmm::{gather_qqmm, qqmm};
 pub use self::quantize::{Dequantize, Quantize, dequantize, fake_quantize, quantize};
@@ -139,7 +140,7 @@ impl Quantized {
     }
 
     /// The dtype of a product with `x`.
-    fn product_dtype(&self, op: &'static str, x: &Array) -> Result<DType> {
+    pub(in crate::ops) fn product_dtype(&self, op: &'static str, x: &Array) -> Result<DType> {
         let dtype = match self.scheme {
             Scheme::Affine { .. } => DType::promote(x.dtype(), self.arrays[1].dtype()),
             _ => x.dtype(),
@@ -152,7 +153,7 @@ impl Quantized {
 }
 
 /// The shape of the weights whose codes have this.
-fn weights_shape(scheme: Scheme, codes: &Meta) -> Vec<usize> {
+pub(in crate::ops) fn weights_shape(scheme: Scheme, codes: &Meta) -> Vec<usize> {
     let mut shape = codes.shape().to_vec();
     if let Some(last) = shape.last_mut() {
         *last = scheme.weights(*last).unwrap_or(0);
@@ -197,7 +198,12 @@ fn check_weights(op: &'static str, scheme: Scheme, arrays: &[&Meta]) -> Result<(
 }
 
 /// Checks the arrays of quantized weights among an operation's inputs, from input `first` on.
-fn expect_weights(op: &dyn Op, scheme: Scheme, inputs: &[&Meta], first: usize) -> Result<()> {
+pub(in crate::ops) fn expect_weights(
+    op: &dyn Op,
+    scheme: Scheme,
+    inputs: &[&Meta],
+    first: usize,
+) -> Result<()> {
     scheme.check(op.name())?;
     let arrays = inputs.get(first..first + scheme.arrays()).ok_or_else(|| {
         let expected = format!("{} arrays of weights", scheme.arrays());

@@ -28,7 +28,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         case("given for all", given, &[2, 3, 4, 8], 1).fixed(2, DType::U8, 0.0..20.0),
         case("given for each", given, &[2, 3, 4, 8], 2).range(-2.0..2.0),
     ];
-    vec![Entry { name: super::NAME, cases }]
+    vec![Entry { name: super::NAME, cases }, super::append::entry()]
 }
 
 /// A case of `x` of some shape, frequencies, and positions of some batches, if they are an input.

@@ -28,72 +28,83 @@ pub(super) fn rotate(call: &mut CpuCall<'_>, rope: &Rope) -> Result<()> {
 }
 
 /// Elements that are computed in one of the float types.
-trait Element: Storage<Wide: Float + Real + bytemuck::Pod> + Send + Sync {}
+pub(super) trait Element: Storage<Wide: Float + Real + bytemuck::Pod> + Send + Sync {}
 impl<T: Storage<Wide: Float + Real + bytemuck::Pod> + Send + Sync> Element for T {}
 
 fn rotate_as<T: Element>(call: &mut CpuCall<'_>, rope: &Rope) -> Result<()> {
     let metas: Vec<&Meta> = call.inputs.iter().map(|input| input.meta).collect();
     let sizes = Sizes::of(rope, &metas);
-    let (length, features) = (sizes.length, sizes.features);
+    let given = match rope.positions.inputs() {
+        0 => Vec::new(),
+        _ => given_positions(call, 2)?,
+    };
     let rotation = Rotation::<T> {
         x: if call.aliased(0) { None } else { Some(call.strided::<T>(0)?) },
         frequencies: call.input::<T::Wide>(1)?,
-        given: given_positions(call, rope)?,
+        given,
         rope,
         streamed: !call.aliased(0) && stream::pays(call.output_meta(0).bytes()),
         sizes,
     };
-    let (groups, group_heads) = rotation.sizes.groups();
-    let rows_per_task = (ANGLES / rotation.sizes.half).clamp(1, length);
-    let heads_per_task = (ELEMENTS / (rows_per_task * features)).clamp(1, group_heads);
-    let (row_blocks, head_blocks) =
-        (length.div_ceil(rows_per_task), group_heads.div_ceil(heads_per_task));
-    // What each task writes: a run of rows in each of its heads.
-    let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
-    tasks.resize_with(groups * row_blocks * head_blocks, Vec::new);
-    for (head, out) in call.output::<T>(0)?.chunks_mut(length * features).enumerate() {
-        let (group, head) = (head / group_heads, head % group_heads);
-        for (block, rows) in out.chunks_mut(rows_per_task * features).enumerate() {
-            let task = (group * row_blocks + block) * head_blocks + head / heads_per_task;
-            tasks[task].push(rows);
-        }
-    }
-    threads::chunks_mut(&mut tasks, 1, |task, outs| {
-        let (group, block) = (task / (row_blocks * head_blocks), task / head_blocks % row_blocks);
-        for outs in outs {
-            let first_head = group * group_heads + task % head_blocks * heads_per_task;
-            let first_row = block * rows_per_task;
-            let rotation = &rotation;
-            crate::cpu::simd::run(Task { rotation, group, first_head, first_row, outs });
-        }
-        stream::finish_if(rotation.streamed);
-    });
+    rotation.write(call.output::<T>(0)?.chunks_mut(sizes.length * sizes.features));
     Ok(())
 }
 
-/// The elements of the array of positions or offsets, of whatever dtype.
-fn given_positions<W: Float>(call: &CpuCall<'_>, rope: &Rope) -> Result<Vec<W>> {
-    if rope.positions.inputs() == 0 {
-        return Ok(Vec::new());
+impl<T: Element> Rotation<'_, T> {
+    /// Writes the rows of each head, of every batch, to its place.
+    pub(super) fn write<'o>(&self, heads: impl Iterator<Item = &'o mut [T]>)
+    where
+        T: 'o,
+    {
+        let Sizes { length, features, .. } = self.sizes;
+        let (groups, group_heads) = self.sizes.groups();
+        let rows_per_task = (ANGLES / self.sizes.half).clamp(1, length);
+        let heads_per_task = (ELEMENTS / (rows_per_task * features)).clamp(1, group_heads);
+        let (row_blocks, head_blocks) =
+            (length.div_ceil(rows_per_task), group_heads.div_ceil(heads_per_task));
+        // What each task writes: a run of rows in each of its heads.
+        let mut tasks: Vec<Vec<&mut [T]>> = Vec::new();
+        tasks.resize_with(groups * row_blocks * head_blocks, Vec::new);
+        for (head, out) in heads.enumerate() {
+            let (group, head) = (head / group_heads, head % group_heads);
+            for (block, rows) in out.chunks_mut(rows_per_task * features).enumerate() {
+                let task = (group * row_blocks + block) * head_blocks + head / heads_per_task;
+                tasks[task].push(rows);
+            }
+        }
+        threads::chunks_mut(&mut tasks, 1, |task, outs| {
+            let group = task / (row_blocks * head_blocks);
+            let block = task / head_blocks % row_blocks;
+            for outs in outs {
+                let first_head = group * group_heads + task % head_blocks * heads_per_task;
+                let first_row = block * rows_per_task;
+                crate::cpu::simd::run(Task { rotation: self, group, first_head, first_row, outs });
+            }
+            stream::finish_if(self.streamed);
+        });
     }
+}
+
+/// The elements of the array of positions or offsets, of whatever dtype.
+pub(super) fn given_positions<W: Float>(call: &CpuCall<'_>, input: usize) -> Result<Vec<W>> {
     macro_rules! body {
         ($narrow:ty, $wide:ty) => {{
             let place = |place: &$narrow| Convert::<f64>::convert(place.widen());
-            let wide = call.input::<$narrow>(2)?.iter().map(place);
+            let wide = call.input::<$narrow>(input)?.iter().map(place);
             Ok(wide.map(W::from_f64).collect())
         }};
     }
-    with_types!(call.meta(2).dtype, body)
+    with_types!(call.meta(input).dtype, body)
 }
 
 /// What all tasks know. Without `x` it is in the output.
-struct Rotation<'a, T: Storage> {
-    x: Option<Strided<'a, T>>,
-    frequencies: &'a [T::Wide],
-    given: Vec<T::Wide>,
-    rope: &'a Rope,
-    sizes: Sizes,
-    streamed: bool,
+pub(super) struct Rotation<'a, T: Storage> {
+    pub(super) x: Option<Strided<'a, T>>,
+    pub(super) frequencies: &'a [T::Wide],
+    pub(super) given: Vec<T::Wide>,
+    pub(super) rope: &'a Rope,
+    pub(super) sizes: Sizes,
+    pub(super) streamed: bool,
 }
 
 impl<'a, T: Element> Rotation<'a, T> {

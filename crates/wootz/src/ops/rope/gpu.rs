@@ -5,6 +5,9 @@ use crate::array::DType;
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
 
+/// How far pairs are turned, and moving the features of a head.
+pub(super) const TURN: &str = include_str!("turn.wgsl");
+pub(super) const ITEM: &str = include_str!("item.wgsl");
 /// Threads of a workgroup.
 const WIDTH: usize = 64;
 /// Heads that share an angle at most, and threads below which there are better more of them.
@@ -77,9 +80,9 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
     };
     let source = || {
         let mut source = [packed::PACKING, MATH].concat();
-        source.push_str(&output(dtype, whole));
+        source.push_str(&output(0, dtype, whole));
         source.push_str(&packed::reader("frequencies", 1, DType::F32));
-        source.push_str(&position(kind));
+        source.push_str(&position(2, kind));
         source.push_str(&match (aliased, whole) {
             (true, true) => packed::load_function("x", "out_data", dtype),
             (true, false) => packed::load_written("x", "out", dtype),
@@ -91,6 +94,9 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
             "const TRADITIONAL = {};\nconst PAIRS = {pairs}u;\nconst PER_WORD = {per_word}u;\n",
             rope.traditional
         ));
+        let both =
+            [TURN, ITEM].concat().replace("HALF", "p.half").replace("FEATURES", "p.features");
+        source.push_str(&both.replace("AXES", "p.axes").replace("SINE_SIGN", "p.sine_sign"));
         source + include_str!("rotate.wgsl")
     };
     call.launch(&Kernel {
@@ -107,11 +113,11 @@ pub(super) fn rotate(call: &mut GpuCall<'_>, rope: &Rope) -> Result<()> {
 
 /// Declares the output with `put(i, value)`, and `put2(i, values)` for it and the next element,
 /// which are a word if words are `whole`.
-fn output(dtype: DType, whole: bool) -> String {
+pub(super) fn output(binding: usize, dtype: DType, whole: bool) -> String {
     let single = packed::per_word(dtype) == 1;
     let mut text = match whole {
-        true => packed::word_writer("out", 0, dtype),
-        false => packed::writer("out", 0, dtype),
+        true => packed::word_writer("out", binding, dtype),
+        false => packed::writer("out", binding, dtype),
     };
     let (put, put2) = match (single, whole) {
         (true, _) => ("out_data[i] = value;".into(), "put(i, values.x); put(i + 1u, values.y);"),
@@ -130,7 +136,7 @@ fn output(dtype: DType, whole: bool) -> String {
 }
 
 /// `x2(i)`: element `i` of the array `data` and the next, which are a word if words are `whole`.
-fn neighbours(dtype: DType, data: &str, whole: bool) -> String {
+pub(super) fn neighbours(dtype: DType, data: &str, whole: bool) -> String {
     let body = match whole {
         false => "return vec2f(x(i), x(i + 1u));".to_string(),
         true => {
@@ -144,11 +150,11 @@ fn neighbours(dtype: DType, data: &str, whole: bool) -> String {
 }
 
 /// Declares the position of a row along an axis, and the array it comes from.
-fn position((positions, dtype): (Positions, Option<DType>)) -> String {
+pub(super) fn position(binding: usize, (positions, dtype): (Positions, Option<DType>)) -> String {
     let mut text = String::new();
     let mut given = String::new();
     if let Some(dtype) = dtype {
-        text.push_str(&packed::reader("positions", 2, dtype));
+        text.push_str(&packed::reader("positions", binding, dtype));
         let place = match positions {
             Positions::Given => "+ axis * p.positions_axis + row",
             _ => "",

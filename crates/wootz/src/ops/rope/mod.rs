@@ -1,6 +1,7 @@
 //! Rotary positional encoding: pairs of features are turned by angles that grow with the position.
 //! The gradient is the same operation with the angles negated.
 
+mod append;
 mod cases;
 mod composed;
 mod cpu;
@@ -13,6 +14,7 @@ mod scaling_tests;
 #[cfg(test)]
 mod tests;
 
+pub use append::{RopeAppend, rope_append};
 pub(crate) use cases::entries;
 pub use scaling::{RopeAxes, RopeFrequencies, RopeScaling, RopeType};
 

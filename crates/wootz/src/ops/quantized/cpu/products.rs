@@ -82,6 +82,34 @@ pub(in super::super) fn scratch(
     }
 }
 
+/// The same for one of several matrices, whose arrays are the inputs from `first` on.
+pub(in crate::ops) fn scratch_from(
+    scheme: Scheme,
+    level: Level,
+    inputs: &[&Meta],
+    first: usize,
+) -> usize {
+    let arrays = inputs.iter().skip(first).take(scheme.arrays());
+    let own: smallvec::SmallVec<[&Meta; 4]> = inputs[..1].iter().chain(arrays).copied().collect();
+    scratch(scheme, true, level, &own)
+}
+
+/// The matrix whose arrays are the inputs from `first` on, if products of `m` rows with its `n` rows of `k` weights
+/// are those of integers.
+pub(in crate::ops) fn integers<'a>(
+    call: &CpuCall<'a>,
+    scheme: Scheme,
+    level: Level,
+    first: usize,
+    [m, n, k]: [usize; 3],
+) -> Result<Option<Weights<'a>>> {
+    let shape = Shape { lefts: 1, m, columns: k, rights: 1, n, chosen: None };
+    match shape.integers(scheme, level) {
+        Some(_) => weights(call, scheme, first, [n, k]),
+        None => Ok(None),
+    }
+}
+
 /// Multiplies `x` with rows of weights.
 pub(super) fn multiply<T>(call: &mut CpuCall<'_>, scheme: Scheme, level: Level) -> Result<()>
 where
@@ -100,7 +128,7 @@ where
     if chosen.is_some() {
         choose(call, 1 + scheme.arrays(), [lefts, rights], start)?;
     }
-    let weights = weights(call, scheme, [rights * n, columns])?;
+    let weights = weights(call, scheme, 1, [rights * n, columns])?;
     let others = if weights.is_none() { Some(Rows::new(call, scheme, 1)?) } else { None };
     let (output, scratch) = call.output_and_scratch::<T, u8>(0)?;
     if columns == 0 {
@@ -126,26 +154,27 @@ where
     floats.multiply(op, x, shape.pairs(pairs), memory, output)
 }
 
-/// The matrices as kernels see them, if they know the format.
+/// The matrices whose arrays are the inputs from `first` on, as kernels see them, if they know the format.
 fn weights<'a>(
     call: &CpuCall<'a>,
     scheme: Scheme,
+    first: usize,
     shape: [usize; 2],
 ) -> Result<Option<Weights<'a>>> {
     let op = call.op.name();
     let Some(format) = Format::of(scheme, shape[1]) else { return Ok(None) };
-    let array = |input: usize| match input <= scheme.arrays() {
-        true => call.bytes(input),
+    let array = |index: usize| match index < scheme.arrays() {
+        true => call.bytes(first + index),
         false => Ok(&[][..]),
     };
     let apart = match scheme.group_size() {
         Some(group) => {
-            let numbers = numbers(op, call.meta(2).dtype)?;
-            Apart { scales: array(2)?, biases: array(3)?, numbers, group }
+            let numbers = numbers(op, call.meta(first + 1).dtype)?;
+            Apart { scales: array(1)?, biases: array(2)?, numbers, group }
         }
         None => Apart::NONE,
     };
-    Weights::new(op, format, shape, array(1)?, apart).map(Some)
+    Weights::new(op, format, shape, array(0)?, apart).map(Some)
 }
 
 /// Writes down which matrices the two vectors of indices, from input `first` on, choose: in the scratch memory,

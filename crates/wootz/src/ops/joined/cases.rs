@@ -1,0 +1,100 @@
+//! Cases: matrices of every kind beside each other, of lengths that fill no workgroup.
+
+use super::{Factor, Gate, matmul_each, matmul_glu};
+use crate::array::{Array, DType};
+use crate::error::Result;
+use crate::op::{Case, Entry, Tolerance};
+use crate::ops::Quantized;
+use crate::quant::{Format, Scheme};
+
+const AFFINE: Scheme = Scheme::Affine { group_size: 32, bits: 4 };
+const WORDS: std::ops::Range<f64> = 0.0..4294967295.0;
+/// As the high byte of a `float16`, it is less than an eighth.
+const BYTES: std::ops::Range<f64> = 0.0..48.0;
+
+/// Affine weights of 64 columns of the arrays that are given.
+fn affine(x: &[Array]) -> Result<Quantized> {
+    Quantized::new(AFFINE, &x[0], Some(&x[1]), Some(&x[2]))
+}
+
+pub(crate) fn entries() -> Vec<Entry> {
+    let dense = |label: &str, x: &[usize], rows: [usize; 3]| {
+        let columns = x[x.len() - 1];
+        let [a, b, c] = rows.map(|rows| [rows, columns]);
+        Case::new(label, &[x, &a, &b, &c], |x| {
+            matmul_each(&x[0], &[&x[1], &x[2], &x[3]].map(Factor::Dense))
+        })
+        .tolerance(Tolerance::Contraction)
+    };
+    let three = Case::new(
+        "affine",
+        &[
+            &[1, 64],
+            &[5, 8],
+            &[5, 2],
+            &[5, 2],
+            &[1, 8],
+            &[1, 2],
+            &[1, 2],
+            &[9, 8],
+            &[9, 2],
+            &[9, 2],
+        ],
+        |x| {
+            let weights = [affine(&x[1..4])?, affine(&x[4..7])?, affine(&x[7..])?];
+            matmul_each(&x[0], &weights.each_ref().map(Factor::Quantized))
+        },
+    );
+    let three = [1, 4, 7]
+        .into_iter()
+        .fold(three.range(-0.5..0.5), |case, input| case.fixed(input, DType::U32, WORDS));
+    let kinds = Case::new(
+        "of all kinds",
+        &[&[2, 3, 64], &[7, 64], &[6, 8], &[6, 2], &[6, 2], &[5, 40]],
+        |x| {
+            let (words, blocks) =
+                (affine(&x[2..5])?, Quantized::new(Format::Q4_1, &x[5], None, None)?);
+            let weights =
+                [Factor::Dense(&x[1]), Factor::Quantized(&words), Factor::Quantized(&blocks)];
+            matmul_each(&x[0], &weights)
+        },
+    )
+    .range(-0.5..0.5)
+    .fixed(2, DType::U32, WORDS)
+    .fixed(5, DType::U8, BYTES);
+    let each = vec![
+        dense("vector", &[37], [6, 1, 5]),
+        dense("rows", &[2, 1, 70], [33, 4, 2]),
+        three.tolerance(Tolerance::Contraction),
+        kinds.tolerance(Tolerance::Contraction),
+        dense("many rows", &[9, 5], [3, 2, 1]),
+    ];
+    let glu = |label: &str, x: &[usize], rows: usize, by: Gate| {
+        let weights = [rows, x[x.len() - 1]];
+        Case::new(label, &[x, &weights, &weights], move |x| {
+            Ok(vec![matmul_glu(&x[0], Factor::Dense(&x[1]), Factor::Dense(&x[2]), by)?])
+        })
+        .range(-0.5..0.5)
+        .tolerance(Tolerance::Contraction)
+    };
+    let quantized = Case::new(
+        "affine",
+        &[&[1, 64], &[6, 8], &[6, 2], &[6, 2], &[6, 8], &[6, 2], &[6, 2]],
+        |x| {
+            let (gate, up) = (affine(&x[1..4])?, affine(&x[4..])?);
+            let (gate, up) = (Factor::Quantized(&gate), Factor::Quantized(&up));
+            Ok(vec![matmul_glu(&x[0], gate, up, Gate::Silu)?])
+        },
+    )
+    // Sums of sixteen codes and scales of a tenth stay where the gate is smooth.
+    .range(-0.1..0.1)
+    .fixed(1, DType::U32, WORDS)
+    .fixed(4, DType::U32, WORDS);
+    let glus = vec![
+        glu("silu", &[2, 33], 7, Gate::Silu),
+        glu("gelu", &[1, 5], 4, Gate::GeluTanh),
+        glu("many rows", &[3, 3, 4], 3, Gate::Silu),
+        quantized.tolerance(Tolerance::Contraction),
+    ];
+    vec![Entry { name: "matmul_each", cases: each }, Entry { name: "matmul_glu", cases: glus }]
+}

@@ -1,0 +1,158 @@
+//! `cargo xtask converted`: mlx-lm and llama.cpp load what `wootz convert` writes, and continue a text as wootz does.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::run::{cache, capture, cargo, python, root, show, target};
+
+/// Options of `converted`.
+#[derive(clap::Args)]
+pub(crate) struct Options {
+    /// A GGUF file of Q4_0, Q4_1, Q8_0 or numbers [default: the model that `wootz generate` begins with]
+    #[arg(long)]
+    model: Option<String>,
+    /// Install mlx-lm and llama.cpp into the cache first
+    #[arg(long)]
+    setup: bool,
+    /// Fail if a peer is not there
+    #[arg(long)]
+    check: bool,
+}
+
+const PROMPT: &str = "The capital of France is";
+const TOKENS: &str = "24";
+
+/// A program that loads models, in a Python environment of the cache.
+struct Peer {
+    name: &'static str,
+    environment: &'static str,
+    packages: &'static [&'static str],
+}
+
+const MLX: Peer = Peer {
+    name: "mlx",
+    environment: "goldens-mlx-lm-0.32.2",
+    packages: &["mlx[cpu]==0.32.4", "numpy==2.4.6", "mlx-lm==0.32.2"],
+};
+const LLAMA: Peer = Peer {
+    name: "llama",
+    environment: "llama-cpp-python-0.3.36",
+    packages: &["llama-cpp-python==0.3.36"],
+};
+
+/// A conversion: from which of those before it, to what, how, and whether the peer's arithmetic is so near that all of
+/// its tokens must be the same. llama.cpp rounds activations to 8 bits, so that only the first of them must.
+struct Conversion {
+    from: usize,
+    to: &'static str,
+    arguments: &'static [&'static str],
+    all_equal: bool,
+}
+
+const CONVERSIONS: [Conversion; 8] = [
+    Conversion { from: 0, to: "lossless", arguments: &[], all_equal: true },
+    Conversion { from: 1, to: "again.gguf", arguments: &[], all_equal: false },
+    Conversion {
+        from: 1,
+        to: "float32",
+        arguments: &["-d", "--dtype", "float32"],
+        all_equal: true,
+    },
+    Conversion { from: 3, to: "four", arguments: &["-q", "--q-bits", "4"], all_equal: true },
+    Conversion { from: 3, to: "eight", arguments: &["-q", "--q-bits", "8"], all_equal: true },
+    Conversion { from: 3, to: "f16.gguf", arguments: &["--gguf-type", "F16"], all_equal: false },
+    Conversion { from: 3, to: "q8_0.gguf", arguments: &["--gguf-type", "Q8_0"], all_equal: false },
+    Conversion { from: 3, to: "q4_0.gguf", arguments: &["--gguf-type", "Q4_0"], all_equal: false },
+];
+
+pub(crate) fn run(options: &Options) -> Result<()> {
+    for peer in [&MLX, &LLAMA].iter().filter(|_| options.setup) {
+        python(peer.environment, peer.packages)?;
+    }
+    show(&mut cargo(&["build", "--quiet", "--package", "wootz-cli"]))?;
+    let wootz = target().join("debug/wootz");
+    let info = |model: &str| {
+        let mut command = Command::new(&wootz);
+        command.args(["info", "--json", "--quiet", "--device", "cpu"]);
+        if !model.is_empty() {
+            command.args(["-m", model]);
+        }
+        json(&mut command)
+    };
+    let first = info(options.model.as_deref().unwrap_or_default())?;
+    let first = PathBuf::from(first["path"].as_str().context("no path of the model")?);
+    let folder = target().join("converted");
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    let mut made = vec![first];
+    let (mut failed, mut absent) = (0, 0);
+    for Conversion { from, to, arguments, all_equal } in &CONVERSIONS {
+        let place = folder.join(to);
+        let mut command = Command::new(&wootz);
+        command.args(["convert", "--quiet", "--device", "cpu", "-m"]).arg(&made[*from]);
+        show(command.arg("-o").arg(&place).args(*arguments))?;
+        let peer = if to.ends_with(".gguf") { &LLAMA } else { &MLX };
+        let verdict = match tokens_of_peer(peer, &place)? {
+            None => {
+                absent += 1;
+                format!("NO PEER: {} is not there; --setup installs it", peer.environment)
+            }
+            Some(theirs) => {
+                let ours = tokens(&wootz, &place)?;
+                let same = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
+                let wanted = if *all_equal { ours.len() } else { 4 };
+                let passes = same >= wanted && ours.len() == theirs.len();
+                failed += usize::from(!passes);
+                let verdict = if passes { "pass" } else { "FAIL" };
+                format!("{same} of {} tokens equal {}'s  {verdict}", ours.len(), peer.environment)
+            }
+        };
+        println!("{to:<12} {verdict}");
+        made.push(place);
+    }
+    let bytes = |path: &Path| std::fs::read(path).with_context(|| path.display().to_string());
+    let same = bytes(&made[0])? == bytes(&made[2])?;
+    println!(
+        "GGUF to MLX to GGUF: {}",
+        if same { "the same bytes  pass" } else { "other bytes  FAIL" }
+    );
+    std::fs::remove_dir_all(&folder)?;
+    ensure!(failed == 0 && same, "{failed} conversions are not what the peers read");
+    if options.check && absent > 0 {
+        bail!("{absent} conversions had no peer");
+    }
+    Ok(())
+}
+
+fn json(command: &mut Command) -> Result<Value> {
+    let text = capture(command)?;
+    let line = text.lines().rev().find(|line| line.starts_with('{')).unwrap_or(&text);
+    serde_json::from_str(&text).or_else(|_| serde_json::from_str(line)).context("no JSON")
+}
+
+fn numbers(value: &Value) -> Vec<u64> {
+    value["tokens"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect()
+}
+
+fn tokens(wootz: &Path, model: &Path) -> Result<Vec<u64>> {
+    let mut command = Command::new(wootz);
+    command.args(["generate", "--json", "--quiet", "--device", "cpu", "--temp", "0"]);
+    command.args(["--ignore-chat-template", "-p", PROMPT, "-n", TOKENS, "-m"]).arg(model);
+    json(&mut command).map(|answer| numbers(&answer))
+}
+
+/// What a peer makes of a model; none if it is not installed.
+fn tokens_of_peer(peer: &Peer, model: &Path) -> Result<Option<Vec<u64>>> {
+    let python = cache()?.join(peer.environment).join("bin/python");
+    if !python.exists() {
+        return Ok(None);
+    }
+    let mut command = Command::new(python);
+    command.arg("-B").arg(root().join("xtask/peers/greedy.py")).arg(peer.name);
+    json(command.arg(model).args([TOKENS, PROMPT])).map(|answer| Some(numbers(&answer)))
+}
