@@ -71,7 +71,7 @@ impl Row {
     /// How often everybody has a turn: fewer times where a turn is long.
     pub fn rounds(&self) -> usize {
         match self.name {
-            "qmv_fast" | "qmv_exact" | "qmm" | "quantize" => 5,
+            "qmv_fast" | "qmv_exact" | "qmm_fast" | "qmm_exact" | "quantize" => 5,
             _ => crate::ROUNDS,
         }
     }
@@ -228,7 +228,7 @@ pub fn quantized() -> Vec<Row> {
     use Goal::{OfLimit, OfPeer};
     use Peer::{Candle, Fast, Llama, Mlx};
     const SIZES: [&[usize]; 2] = [&[4096, 4096], &[11008, 4096]];
-    const MANY: [&[usize]; 2] = [&[128, 4096, 4096], &[512, 4096, 4096]];
+    const MANY: [&[usize]; 3] = [&[32, 4096, 4096], &[128, 4096, 4096], &[512, 4096, 4096]];
     let mut rows = Vec::new();
     for dtype in ["Q4_0", "Q4_K", "Q8_0", "affine4"] {
         let peers: &[Peer] = if dtype == "affine4" { &[Mlx] } else { &[Llama, Candle] };
@@ -244,7 +244,9 @@ pub fn quantized() -> Vec<Row> {
                 "affine4" => &[OfPeer(Mlx, 1.0)],
                 _ => &[OfPeer(Llama, 1.0), OfPeer(Candle, 1.0)],
             };
-            rows.push(Row { name: "qmm", sizes, dtype, work, peers, goals });
+            for name in ["qmm_fast", "qmm_exact"] {
+                rows.push(Row { name, sizes, dtype, work, peers, goals });
+            }
         }
     }
     // Small matrices, of which a small model has hundreds: what a product costs beside its weights.

@@ -16,8 +16,12 @@ use crate::{Subject, THREADS};
 pub fn subject(row: &Row) -> Result<Option<Subject>> {
     wootz::set_threads(THREADS);
     match row.name {
-        "qmv_fast" => return crate::quantized::wootz(row, Activations::Fast).map(Some),
-        "qmv_exact" | "qmm" => return crate::quantized::wootz(row, Activations::Exact).map(Some),
+        "qmv_fast" | "qmm_fast" => {
+            return crate::quantized::wootz(row, Activations::Fast).map(Some);
+        }
+        "qmv_exact" | "qmm_exact" => {
+            return crate::quantized::wootz(row, Activations::Exact).map(Some);
+        }
         _ => {}
     }
     let dtype = match row.dtype {

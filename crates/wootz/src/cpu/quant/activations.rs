@@ -144,7 +144,9 @@ fn sizes(level: Level, columns: usize) -> (usize, usize) {
         Level::Exact => 2,
         Level::Fast => 1,
     };
-    ((bytes * columns).div_ceil(size_of::<Line>()), columns.div_ceil(GROUP * AT_ONCE))
+    // An odd number: at the same place of several rows, lines would else share a place in a cache.
+    let lines = (bytes * columns).div_ceil(size_of::<Line>()) | 1;
+    (lines, columns.div_ceil(GROUP * AT_ONCE))
 }
 
 /// One row; gives the largest magnitude, or NaN.

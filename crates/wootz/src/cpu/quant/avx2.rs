@@ -3,6 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
+use super::tiles::{Lanes, Products};
 use super::vector::{GROUP, Simd};
 
 #[derive(Clone, Copy)]
@@ -163,6 +164,20 @@ impl Simd for Avx2 {
                 [even, _mm256_srli_epi16::<8>(codes)]
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn parts(wide: [__m256i; 2]) -> [__m256i; 2] {
+        wide
+    }
+    #[inline(always)]
+    unsafe fn subtract(words: __m256i, by: i16) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_epi16(words, _mm256_set1_epi16(by)) }
+    }
+    #[inline(always)]
+    unsafe fn as_floats(bytes: __m256i) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_castsi256_ps(bytes) }
     }
     #[inline(always)]
     unsafe fn wide_nibble_pairs(from: *const u8) -> [__m256i; 2] {
@@ -328,3 +343,106 @@ impl Simd for Avx2 {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
 }
+
+/// Eight rows of weights.
+#[derive(Clone, Copy)]
+pub(super) struct Eight;
+
+/// Codes below 16: the products of a whole group fit words.
+#[derive(Clone, Copy)]
+pub(super) struct Nibbles;
+
+/// Codes below 128: the products of two fit a word.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes;
+
+/// Codes with a sign.
+#[derive(Clone, Copy)]
+pub(super) struct SignedBytes;
+
+/// Words.
+#[derive(Clone, Copy)]
+pub(super) struct Words;
+
+// SAFETY (of all blocks below): as above.
+impl Lanes for Eight {
+    const COUNT: usize = 8;
+    type Codes = __m256i;
+    type Floats = __m256;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_loadu_si256(from.cast()) }
+    }
+    #[inline(always)]
+    unsafe fn spread(from: *const u8) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_set1_epi32(from.cast::<i32>().read_unaligned()) }
+    }
+    #[inline(always)]
+    unsafe fn load_floats(from: *const f32) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_floats(x: __m256, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe { _mm256_storeu_ps(to, x) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+}
+
+macro_rules! products {
+    ($name:ident, words $words:literal, |$codes:ident, $x:ident| $product:expr,
+     $add:ident, |$sums:ident| $wide:expr) => {
+        impl Products for $name {
+            type Lanes = Eight;
+            type Sums = __m256i;
+            const WORDS: bool = $words;
+            const UNSIGNED: bool = false;
+
+            #[inline(always)]
+            unsafe fn none() -> __m256i {
+                // SAFETY: see above.
+                unsafe { _mm256_setzero_si256() }
+            }
+            #[inline(always)]
+            unsafe fn add(sums: __m256i, $codes: __m256i, $x: __m256i) -> __m256i {
+                // SAFETY: see above.
+                unsafe { $add(sums, $product) }
+            }
+            #[inline(always)]
+            unsafe fn floats($sums: __m256i) -> __m256 {
+                // SAFETY: see above.
+                unsafe { _mm256_cvtepi32_ps($wide) }
+            }
+        }
+    };
+}
+
+products!(Nibbles, words false, |codes, x| _mm256_maddubs_epi16(codes, x),
+    _mm256_add_epi16, |sums| _mm256_madd_epi16(sums, _mm256_set1_epi16(1)));
+products!(Bytes, words false, |codes, x| {
+    _mm256_madd_epi16(_mm256_maddubs_epi16(codes, x), _mm256_set1_epi16(1))
+}, _mm256_add_epi32, |sums| sums);
+products!(SignedBytes, words false, |codes, x| {
+    let pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
+    _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
+}, _mm256_add_epi32, |sums| sums);
+products!(Words, words true, |codes, x| _mm256_madd_epi16(codes, x),
+    _mm256_add_epi32, |sums| sums);

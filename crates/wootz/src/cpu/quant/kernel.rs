@@ -74,7 +74,7 @@ unsafe fn dot<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: us
         for r in 0..R {
             for n in 0..N {
                 to[r + n] = total::<S>(sums[r][n]);
-                if F::OFFSETS {
+                if has_offsets::<F>() {
                     to[r + n] += total::<S>(offsets[r][n]);
                 }
             }
@@ -110,6 +110,28 @@ unsafe fn one<F: Format, S: Simd, const EXACT: bool>(
 ) {
     // SAFETY: passed on to the caller.
     unsafe { dot::<F, S, EXACT, 1, 1>(&[row; MOST], &[x; MOST], groups, to) }
+}
+
+/// Whether anything is added to the products of codes.
+const fn has_offsets<F: Format>() -> bool {
+    F::OFFSETS || F::ZERO != 0
+}
+
+/// The offsets of codes that count from zero, made of those of codes that count from `zero`.
+#[inline(always)]
+pub(super) unsafe fn from_zero<F: Format, S: Simd>(
+    zero: f32,
+    scales: S::Floats,
+    offsets: S::Floats,
+) -> S::Floats {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match (F::OFFSETS, zero == 0.0) {
+            (_, true) => offsets,
+            (true, false) => S::mul_add(scales, S::splat(-zero), offsets),
+            (false, false) => S::mul(scales, S::splat(-zero)),
+        }
+    }
 }
 
 /// The scales of the products of eight groups, or of their halves: one of weights times one of
@@ -152,12 +174,9 @@ unsafe fn make_scales<F: Format, S: Simd, const R: usize, const N: usize>(
                     // Volatile, so that the compiler does not move numbers about in registers: for
                     // that there are the fewest units.
                     to[r][n].as_mut_ptr().cast::<S::Floats>().add(half).write_volatile(product);
-                    if F::OFFSETS {
-                        let mut offsets = of_weights.offsets[half];
-                        if F::ZERO != 0.0 {
-                            let zero = S::splat(-F::ZERO);
-                            offsets = S::mul_add(of_weights.scales[half], zero, offsets);
-                        }
+                    if has_offsets::<F>() {
+                        let (scales, offsets) = (of_weights.scales[half], of_weights.offsets[half]);
+                        let offsets = from_zero::<F, S>(F::ZERO.into(), scales, offsets);
                         let x = S::load_floats(sums_of_x.add(at));
                         sums[r][n] = S::mul_add(offsets, x, sums[r][n]);
                     }
@@ -233,8 +252,8 @@ unsafe fn decode<F: Format, S: Simd>(row: &Row, groups: usize, to: *mut f32) {
                     let (scale, offset) = (S::splat(scales[at]), S::splat(offsets[at]));
                     let codes = S::code_floats(F::SIGNED, codes, part);
                     let codes = match F::ZERO {
-                        0.0 => codes,
-                        zero => S::mul_add(codes, S::splat(1.0), S::splat(-zero)),
+                        0 => codes,
+                        zero => S::mul_add(codes, S::splat(1.0), S::splat((-zero).into())),
                     };
                     let weights = match F::OFFSETS {
                         true => S::mul_add(codes, scale, offset),

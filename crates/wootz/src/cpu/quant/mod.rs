@@ -11,13 +11,17 @@ mod activations;
 mod avx2;
 mod formats;
 mod kernel;
+mod many;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod panels;
 mod product;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod vector;
+#[cfg(target_arch = "x86_64")]
+mod vnni;
 
 pub(crate) use activations::Activations;
 pub(crate) use formats::Numbers;
@@ -26,7 +30,10 @@ pub(crate) use product::{Pair, Pairs, multiply_each};
 
 use self::formats::Row;
 use self::kernel::Kernels;
+use self::tiles::Panels;
 use self::vector::GROUP;
+use smallvec::SmallVec;
+
 use crate::error::{Error, Result};
 use crate::quant::{self, Activations as Level, Scheme};
 
@@ -67,12 +74,12 @@ struct Shape {
     arrays: usize,
 }
 
-/// The kernels of each format.
+/// What an instruction set has for each format.
 macro_rules! tables {
-    ($format:expr, $set:ident) => {{
+    ($format:expr, $table:ty, $module:ident :: $set:ident) => {{
         macro_rules! table {
             ($of:ty) => {{
-                const TABLE: &Kernels = &$set::table::<$of>();
+                const TABLE: &$table = &$module::$set::table::<$of>();
                 TABLE
             }};
         }
@@ -165,35 +172,50 @@ impl Format {
     }
 
     /// The kernels for this processor.
-    fn kernels(self) -> &'static Kernels {
-        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-        {
-            #[cfg(target_arch = "x86_64")]
-            use kernel::avx2 as best;
-            #[cfg(target_arch = "aarch64")]
-            use kernel::neon as best;
-            if detected() {
-                return tables!(self, best);
-            }
-        }
-        self.portable()
+    fn kernels(self) -> Set {
+        *self.sets().last().unwrap_or(&self.portable())
     }
 
-    fn portable(self) -> &'static Kernels {
-        use kernel::any;
-        tables!(self, any)
+    /// What this processor can run, the best last.
+    fn sets(self) -> SmallVec<[Set; 3]> {
+        let mut sets = SmallVec::from_slice(&[self.portable()]);
+        #[cfg(target_arch = "x86_64")]
+        if detected(0, avx2::detected) {
+            let kernels = tables!(self, Kernels, kernel::avx2);
+            sets.push(Set { kernels, panels: tables!(self, [Panels; 2], tiles::avx2) });
+            if detected(1, vnni::detected) {
+                sets.push(Set { kernels, panels: tables!(self, [Panels; 2], tiles::vnni) });
+            }
+        }
+        #[cfg(target_arch = "aarch64")]
+        if detected(0, neon::detected) {
+            let kernels = tables!(self, Kernels, kernel::neon);
+            sets.push(Set { kernels, panels: tables!(self, [Panels; 2], tiles::neon) });
+        }
+        sets
+    }
+
+    fn portable(self) -> Set {
+        Set {
+            kernels: tables!(self, Kernels, kernel::any),
+            panels: tables!(self, [Panels; 2], tiles::any),
+        }
     }
 }
 
-/// Whether this processor has the instruction set that kernels are compiled for.
+/// What an instruction set has for a format: for few rows of activations, and by level for many.
+#[derive(Clone, Copy)]
+struct Set {
+    kernels: &'static Kernels,
+    panels: &'static [Panels; 2],
+}
+
+/// Whether this processor has one of the instruction sets that kernels are compiled for, by number: asked once.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-fn detected() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    use avx2::detected;
-    #[cfg(target_arch = "aarch64")]
-    use neon::detected;
-    static DETECTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    *DETECTED.get_or_init(detected)
+fn detected(set: usize, ask: fn() -> bool) -> bool {
+    static DETECTED: [std::sync::OnceLock<bool>; 2] =
+        [std::sync::OnceLock::new(), std::sync::OnceLock::new()];
+    *DETECTED[set].get_or_init(ask)
 }
 
 /// A quantized matrix of `rows × columns`, row-major, somewhere in memory.
@@ -204,7 +226,7 @@ pub(crate) struct Weights<'a> {
     columns: usize,
     codes: &'a [u8],
     apart: Apart<'a>,
-    kernels: &'static Kernels,
+    set: Set,
 }
 
 /// Scales and biases that do not lie among the codes. Blocks have none, and only affine formats have
@@ -258,7 +280,7 @@ impl<'a> Weights<'a> {
         let each = |array: usize| if arrays > array { apart.numbers.bytes() } else { 0 };
         check("scales", each(0), apart.group, apart.scales.len())?;
         check("biases", each(1), apart.group, apart.biases.len())?;
-        Ok(Weights { format, rows, columns, codes, apart, kernels: format.kernels() })
+        Ok(Weights { format, rows, columns, codes, apart, set: format.kernels() })
     }
 
     /// Bytes of a row of codes.
@@ -300,7 +322,7 @@ impl<'a> Weights<'a> {
             ..whole
         };
         // SAFETY: the row has the weights, and the output has room for them.
-        unsafe { (self.kernels.decode)(&row, to.len() / GROUP, to.as_mut_ptr()) };
+        unsafe { (self.set.kernels.decode)(&row, to.len() / GROUP, to.as_mut_ptr()) };
     }
 }
 

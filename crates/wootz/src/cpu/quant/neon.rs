@@ -3,6 +3,7 @@
 use std::arch::aarch64::*;
 use std::arch::asm;
 
+use super::tiles::{Lanes, Products};
 use super::vector::{GROUP, Simd};
 
 #[derive(Clone, Copy)]
@@ -31,10 +32,9 @@ impl<T: Copy> Two<T> {
 
 /// Adds the dot products of four times four bytes. The intrinsic is not stable.
 #[inline(always)]
-unsafe fn sdot(a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
+unsafe fn sdot(mut sums: int32x4_t, a: uint8x16_t, b: uint8x16_t) -> int32x4_t {
     // SAFETY: the caller has the instruction, which touches nothing but its registers.
     unsafe {
-        let mut sums = vdupq_n_s32(0);
         asm!(
             "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
             sums = inout(vreg) sums,
@@ -161,6 +161,22 @@ impl Simd for Neon {
         })
     }
     #[inline(always)]
+    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
+        // SAFETY: see above.
+        let part = |i: usize| wide.map(|words| unsafe { vreinterpretq_u8_s16(words[i]) });
+        [part(0), part(1)]
+    }
+    #[inline(always)]
+    unsafe fn subtract(a: Self::Bytes, by: i16) -> Self::Bytes {
+        // SAFETY: see above.
+        a.map(|a| unsafe { words(a, |a| vsubq_u16(a, vdupq_n_u16(by as u16))) })
+    }
+    #[inline(always)]
+    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats {
+        // SAFETY: see above.
+        bytes.map(|bytes| unsafe { vreinterpretq_f32_u8(bytes) })
+    }
+    #[inline(always)]
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums {
         // SAFETY: see above.
         unsafe {
@@ -177,7 +193,7 @@ impl Simd for Neon {
     #[inline(always)]
     unsafe fn dot(_signed: bool, codes: Self::Bytes, activations: *const u8) -> Self::Sums {
         // SAFETY: see above. Codes that are not signed are below 128, and so the same.
-        unsafe { codes.zip(Self::load(activations), |a, b| sdot(a, b)) }
+        unsafe { codes.zip(Self::load(activations), |a, b| sdot(vdupq_n_s32(0), a, b)) }
     }
 
     #[inline(always)]
@@ -306,5 +322,138 @@ impl Simd for Neon {
             };
             if signed { Self::from_i8(eight) } else { Self::from_u8(eight) }
         }
+    }
+    #[inline(always)]
+    unsafe fn transpose([a, b, c, d, e, f, g, h]: [Self::Floats; 8]) -> [Self::Floats; 8] {
+        // SAFETY: see above. The four squares of four.
+        unsafe {
+            let left = square([a.0, b.0, c.0, d.0]);
+            let right = square([a.1, b.1, c.1, d.1]);
+            let left_below = square([e.0, f.0, g.0, h.0]);
+            let right_below = square([e.1, f.1, g.1, h.1]);
+            let first = |i: usize| Two(left[i], left_below[i]);
+            let last = |i: usize| Two(right[i], right_below[i]);
+            [first(0), first(1), first(2), first(3), last(0), last(1), last(2), last(3)]
+        }
+    }
+}
+
+/// Rows of four as columns.
+#[inline(always)]
+unsafe fn square([a, b, c, d]: [float32x4_t; 4]) -> [float32x4_t; 4] {
+    // SAFETY: NEON is part of aarch64. Pairs, then halves.
+    unsafe {
+        let wide = |x| vreinterpretq_f64_f32(x);
+        let low = |a, b| vreinterpretq_f32_f64(vtrn1q_f64(wide(a), wide(b)));
+        let high = |a, b| vreinterpretq_f32_f64(vtrn2q_f64(wide(a), wide(b)));
+        let (ab, ab2) = (vtrn1q_f32(a, b), vtrn2q_f32(a, b));
+        let (cd, cd2) = (vtrn1q_f32(c, d), vtrn2q_f32(c, d));
+        [low(ab, cd), low(ab2, cd2), high(ab, cd), high(ab2, cd2)]
+    }
+}
+
+/// Four rows of weights.
+#[derive(Clone, Copy)]
+pub(super) struct Four;
+
+/// Bytes with a sign, or below 128.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes;
+
+/// Words.
+#[derive(Clone, Copy)]
+pub(super) struct Words;
+
+// SAFETY (of all blocks below): as above.
+impl Lanes for Four {
+    const COUNT: usize = 4;
+    type Codes = uint8x16_t;
+    type Floats = float32x4_t;
+
+    #[inline(always)]
+    unsafe fn load(from: *const u8) -> uint8x16_t {
+        // SAFETY: see above.
+        unsafe { vld1q_u8(from) }
+    }
+    #[inline(always)]
+    unsafe fn spread(from: *const u8) -> uint8x16_t {
+        // SAFETY: see above.
+        unsafe { vreinterpretq_u8_u32(vdupq_n_u32(from.cast::<u32>().read_unaligned())) }
+    }
+    #[inline(always)]
+    unsafe fn load_floats(from: *const f32) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vld1q_f32(from) }
+    }
+    #[inline(always)]
+    unsafe fn store_floats(x: float32x4_t, to: *mut f32) {
+        // SAFETY: see above.
+        unsafe { vst1q_f32(to, x) }
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vdupq_n_f32(x) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: float32x4_t, b: float32x4_t) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vmulq_f32(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: float32x4_t, b: float32x4_t, c: float32x4_t) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vfmaq_f32(c, a, b) }
+    }
+}
+
+impl Products for Bytes {
+    type Lanes = Four;
+    type Sums = int32x4_t;
+    const WORDS: bool = false;
+    const UNSIGNED: bool = false;
+
+    #[inline(always)]
+    unsafe fn none() -> int32x4_t {
+        // SAFETY: see above.
+        unsafe { vdupq_n_s32(0) }
+    }
+    #[inline(always)]
+    unsafe fn add(sums: int32x4_t, codes: uint8x16_t, x: uint8x16_t) -> int32x4_t {
+        // SAFETY: see above.
+        unsafe { sdot(sums, codes, x) }
+    }
+    #[inline(always)]
+    unsafe fn floats(sums: int32x4_t) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vcvtq_f32_s32(sums) }
+    }
+}
+
+impl Products for Words {
+    type Lanes = Four;
+    /// Two for each row, which are added at last.
+    type Sums = Two<int32x4_t>;
+    const WORDS: bool = true;
+    const UNSIGNED: bool = false;
+
+    #[inline(always)]
+    unsafe fn none() -> Self::Sums {
+        // SAFETY: see above.
+        unsafe { Two(vdupq_n_s32(0), vdupq_n_s32(0)) }
+    }
+    #[inline(always)]
+    unsafe fn add(sums: Self::Sums, codes: uint8x16_t, x: uint8x16_t) -> Self::Sums {
+        // SAFETY: see above.
+        unsafe {
+            let (codes, x) = (vreinterpretq_s16_u8(codes), vreinterpretq_s16_u8(x));
+            let low = vmlal_s16(sums.0, vget_low_s16(codes), vget_low_s16(x));
+            Two(low, vmlal_high_s16(sums.1, codes, x))
+        }
+    }
+    #[inline(always)]
+    unsafe fn floats(sums: Self::Sums) -> float32x4_t {
+        // SAFETY: see above.
+        unsafe { vcvtq_f32_s32(vpaddq_s32(sums.0, sums.1)) }
     }
 }

@@ -194,7 +194,7 @@ fn with_buffers(f: impl FnOnce(&mut Buffers)) {
 }
 
 /// So many numbers that begin with a cache line, which vectors then do not cross.
-fn lines(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
+pub(super) fn lines(buffer: &mut Vec<f32>, count: usize) -> &mut [f32] {
     const LINE: usize = 64;
     buffer.resize(count + LINE / size_of::<f32>(), 0.0);
     let first = buffer.as_ptr().align_offset(LINE).min(LINE / size_of::<f32>());
@@ -207,7 +207,7 @@ fn turn(rows: &[f32], depth: usize, panel: &mut [f32], width: usize) {
     // SAFETY: the slices hold what a panel has; instruction sets are those of this processor.
     unsafe {
         #[cfg(target_arch = "x86_64")]
-        if super::detected() {
+        if super::detected(0, super::avx2::detected) {
             return turn_avx2(rows.as_ptr(), depth.min(DEPTH), panel.as_mut_ptr(), width);
         }
         turn_as::<Portable>(rows.as_ptr(), depth.min(DEPTH), panel.as_mut_ptr(), width);

@@ -253,7 +253,7 @@ impl Job<'_> {
     unsafe fn task<T: Storage<Wide = f32>>(&self, run: usize, rows: Range<usize>, to: &Output<T>) {
         let groups = self.weights.columns / GROUP;
         let exact = self.x.level() == Level::Exact;
-        let [one, two, four] = self.weights.kernels.dots[exact as usize];
+        let [one, two, four] = self.weights.set.kernels.dots[exact as usize];
         let (matrix, vectors) = self.pairs.run(run);
         let mut results = [0f32; MOST];
         let mut vector = vectors.start;

@@ -2,7 +2,6 @@
 
 use half::{bf16, f16};
 
-use super::kernel::Kernels;
 use super::*;
 
 const FORMATS: [Format; 22] = [
@@ -249,13 +248,17 @@ fn sides(format: Format) -> Vec<(Numbers, usize)> {
     }
 }
 
-/// The instruction sets of this processor.
-fn sets(format: Format) -> [&'static Kernels; 2] {
-    [format.kernels(), format.portable()]
+/// The two ways of multiplying: rows with rows, and tiles.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Few,
+    Many,
 }
 
+const WAYS: [Way; 2] = [Way::Few, Way::Many];
+
 /// The product with one matrix, of activations that integers stand for.
-fn multiply(weights: &Weights<'_>, level: Level, x: &[f32]) -> Option<Vec<f32>> {
+fn multiply(weights: &Weights<'_>, way: Way, level: Level, x: &[f32]) -> Option<Vec<f32>> {
     let rows = x.len() / weights.columns;
     let bytes = Activations::bytes(level, rows, weights.columns);
     // A workspace holds what was there before: all bits set are NaN.
@@ -265,7 +268,11 @@ fn multiply(weights: &Weights<'_>, level: Level, x: &[f32]) -> Option<Vec<f32>> 
     let memory = &mut memory[start..];
     let x = Activations::round("test", level, x, weights.columns, memory).unwrap()?;
     let mut results = vec![f32::NAN; rows * weights.rows];
-    weights.multiply("test", weights.rows, &x, Pairs::Each, &mut results).unwrap();
+    match way {
+        Way::Few => weights.multiply("test", weights.rows, &x, Pairs::Each, &mut results),
+        Way::Many => weights.multiply_many("test", weights.rows, &x, Pairs::Each, &mut results),
+    }
+    .unwrap();
     Some(results)
 }
 
@@ -296,8 +303,8 @@ fn decoded_weights_are_those_of_the_descriptions() {
         for (numbers, group) in sides(format) {
             let matrix = Matrix::random(format, [3, 768], numbers, group, &mut random);
             let expected = matrix.decoded();
-            for kernels in sets(format) {
-                let weights = Weights { kernels, ..matrix.weights() };
+            for set in format.sets() {
+                let weights = Weights { set, ..matrix.weights() };
                 let mut got = vec![f32::NAN; 768];
                 weights.decode(1, 0, &mut got[..512]);
                 weights.decode(1, 512, &mut got[512..]);
@@ -308,6 +315,24 @@ fn decoded_weights_are_those_of_the_descriptions() {
             }
         }
     }
+}
+
+#[test]
+fn the_sets_that_this_processor_lacks_are_named() {
+    let sets = Format::Q4_0.sets().len();
+    let names: &[&str] = match () {
+        #[cfg(target_arch = "x86_64")]
+        () => &["portable", "AVX2", "AVX-512 VNNI"],
+        #[cfg(target_arch = "aarch64")]
+        () => &["portable", "NEON with dot products"],
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        () => &["portable"],
+    };
+    println!("kernels of these sets are tested here: {}", names[..sets].join(", "));
+    for name in &names[sets..] {
+        println!("SKIPPED: this processor lacks {name}");
+    }
+    assert!(sets <= names.len());
 }
 
 #[test]
@@ -322,14 +347,49 @@ fn products_of_every_format_and_set_are_near_those_in_f64() {
             let decoded = matrix.decoded();
             let x = activations(7, columns, &mut random);
             for (level, tolerance) in [(Level::Exact, 1e-4), (Level::Fast, 1.5e-2)] {
-                for (set, kernels) in sets(format).into_iter().enumerate() {
-                    let weights = Weights { kernels, ..matrix.weights() };
-                    let results = multiply(&weights, level, &x).unwrap();
+                for (number, set) in format.sets().into_iter().enumerate() {
+                    for way in WAYS {
+                        let weights = Weights { set, ..matrix.weights() };
+                        let results = multiply(&weights, way, level, &x).unwrap();
+                        let error = error(&results, &decoded, &x, columns);
+                        assert!(
+                            error < tolerance,
+                            "{format:?} {numbers:?} {group} {level:?} {number} {way:?}: {error}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tiles_of_every_height_in_several_panels_are_near_products_in_f64() {
+    let mut random = Random(7);
+    // Four kinds of scales and offsets, and every kind of codes.
+    for format in [
+        Format::Q4_0,
+        Format::Q2K,
+        Format::Q5_1,
+        Format::Q6K,
+        Format::Q8_0,
+        Format::Nvfp4,
+        Format::Affine4,
+        Format::Affine8,
+    ] {
+        let (numbers, group) = sides(format)[0];
+        // Several times the depth of a panel, and in some formats a rest.
+        let columns = if format.shape().weights == 256 { 1536 } else { 1536 + 64 };
+        let matrix = Matrix::random(format, [83, columns], numbers, group, &mut random);
+        let decoded = matrix.decoded();
+        for set in format.sets() {
+            let weights = Weights { set, ..matrix.weights() };
+            for rows in [1, 2, 3, 4, 5, 6, 11, 17] {
+                let x = activations(rows, columns, &mut random);
+                for (level, tolerance) in [(Level::Exact, 1e-4), (Level::Fast, 1.5e-2)] {
+                    let results = multiply(&weights, Way::Many, level, &x).unwrap();
                     let error = error(&results, &decoded, &x, columns);
-                    assert!(
-                        error < tolerance,
-                        "{format:?} {numbers:?} {group} {level:?} {set}: {error}"
-                    );
+                    assert!(error < tolerance, "{format:?} {rows} {level:?}: {error}");
                 }
             }
         }
@@ -347,9 +407,11 @@ fn exact_products_hold_their_promise_where_one_activation_stands_out() {
         let mut x = activations(1, columns, &mut random);
         for outlier in [1.0, 100.0] {
             x[4097] = outlier;
-            let results = multiply(&matrix.weights(), Level::Exact, &x).unwrap();
-            let error = error(&results, &decoded, &x, columns);
-            assert!(error < 1e-4, "{format:?} {outlier}: {error}");
+            for way in WAYS {
+                let results = multiply(&matrix.weights(), way, Level::Exact, &x).unwrap();
+                let error = error(&results, &decoded, &x, columns);
+                assert!(error < 1e-4, "{format:?} {outlier} {way:?}: {error}");
+            }
         }
     }
 }
@@ -376,13 +438,21 @@ fn the_largest_codes_do_not_overflow() {
             if decoded.iter().all(|&w| w == 0.0) {
                 continue;
             }
-            for (sign, level) in
-                [(1.0, Level::Exact), (-1.0, Level::Exact), (1.0, Level::Fast), (-1.0, Level::Fast)]
-            {
-                let x = [sign; 256];
-                let results = multiply(&matrix.weights(), level, &x).unwrap();
-                let error = error(&results, &decoded, &x, 256);
-                assert!(error < 1e-4, "{format:?} {fill} {level:?}: {error}");
+            for set in format.sets() {
+                let weights = Weights { set, ..matrix.weights() };
+                for (sign, level) in [
+                    (1.0, Level::Exact),
+                    (-1.0, Level::Exact),
+                    (1.0, Level::Fast),
+                    (-1.0, Level::Fast),
+                ] {
+                    for way in WAYS {
+                        let x = [sign; 256];
+                        let results = multiply(&weights, way, level, &x).unwrap();
+                        let error = error(&results, &decoded, &x, 256);
+                        assert!(error < 1e-4, "{format:?} {fill} {level:?} {way:?}: {error}");
+                    }
+                }
             }
         }
     }
@@ -395,14 +465,52 @@ fn a_product_has_the_same_bits_whatever_is_computed_beside_it() {
         let matrix =
             Matrix::random(format, [70, 1024], sides(format)[0].0, sides(format)[0].1, &mut random);
         let x = activations(11, 1024, &mut random);
-        for level in [Level::Exact, Level::Fast] {
-            let multiply = |x: &[f32]| multiply(&matrix.weights(), level, x).unwrap();
-            let together = multiply(&x);
-            for (rows, together) in
-                [(0..1, &together[..70]), (2..4, &together[140..280]), (6..9, &together[420..630])]
+        for set in format.sets() {
+            for (level, way) in
+                [Level::Exact, Level::Fast].into_iter().flat_map(|l| WAYS.map(|w| (l, w)))
             {
-                assert_eq!(multiply(&x[rows.start * 1024..rows.end * 1024]), together);
+                let weights = Weights { set, ..matrix.weights() };
+                let multiply = |x: &[f32]| multiply(&weights, way, level, x).unwrap();
+                let together = multiply(&x);
+                for (rows, together) in [
+                    (0..1, &together[..70]),
+                    (2..4, &together[140..280]),
+                    (6..9, &together[420..630]),
+                ] {
+                    assert_eq!(multiply(&x[rows.start * 1024..rows.end * 1024]), together);
+                }
             }
+        }
+    }
+}
+
+#[test]
+fn chosen_products_have_the_bits_of_single_ones() {
+    let mut random = Random(8);
+    let (n, columns) = (40, 512);
+    // Three matrices of forty rows.
+    let matrix = Matrix::random(Format::Q4K, [3 * n, columns], Numbers::Byte, 32, &mut random);
+    let x = activations(5, columns, &mut random);
+    let chosen = [(4, 2), (0, 0), (3, 2), (4, 0), (1, 2), (4, 2)];
+    for (level, way) in [Level::Exact, Level::Fast].into_iter().flat_map(|l| WAYS.map(|w| (l, w))) {
+        let all = multiply(&matrix.weights(), way, level, &x).unwrap();
+        let bytes = Activations::bytes(level, 5, columns);
+        let mut memory = vec![0u128; bytes.div_ceil(16) + 4];
+        let memory = bytemuck::cast_slice_mut::<u128, u8>(&mut memory);
+        let start = memory.as_ptr().align_offset(64);
+        let rounded = Activations::round("test", level, &x, columns, &mut memory[start..]);
+        let rounded = rounded.unwrap().unwrap();
+        let mut pairs = chosen.map(|(left, right)| Pair::new(left, right));
+        let pairs = Pairs::Chosen { rows: 1, pairs: &mut pairs };
+        let mut results = vec![f32::NAN; chosen.len() * n];
+        match way {
+            Way::Few => matrix.weights().multiply("test", n, &rounded, pairs, &mut results),
+            Way::Many => matrix.weights().multiply_many("test", n, &rounded, pairs, &mut results),
+        }
+        .unwrap();
+        for ((left, right), results) in chosen.into_iter().zip(results.chunks_exact(n)) {
+            let expected = &all[(left as usize * 3 + right as usize) * n..][..n];
+            assert_eq!(results, expected, "{level:?} {way:?} {left} {right}");
         }
     }
 }
@@ -415,10 +523,13 @@ fn what_integers_do_not_stand_for_is_left_to_others_and_zeros_give_zero() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut x = activations(2, 512, &mut random);
             x[777] = bad;
-            assert_eq!(multiply(&matrix.weights(), level, &x), None, "{level:?} {bad}");
+            assert_eq!(multiply(&matrix.weights(), Way::Few, level, &x), None, "{level:?} {bad}");
         }
-        assert_eq!(multiply(&matrix.weights(), level, &[1e-38; 512]), None, "{level:?}");
-        assert_eq!(multiply(&matrix.weights(), level, &[0.0; 512]), Some(vec![0.0; 5]));
+        assert_eq!(multiply(&matrix.weights(), Way::Few, level, &[1e-38; 512]), None, "{level:?}");
+        for way in WAYS {
+            let results = multiply(&matrix.weights(), way, level, &[0.0; 512]);
+            assert_eq!(results, Some(vec![0.0; 5]));
+        }
     }
 }
 

@@ -58,6 +58,12 @@ pub(super) trait Simd: Copy + 'static {
         // SAFETY: passed on to the caller.
         unsafe { Self::widen(false, Self::nibble_pairs(from)) }
     }
+    /// Words as they are multiplied with those of activations: the even ones, then the odd ones.
+    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2];
+    /// Words less a number.
+    unsafe fn subtract(words: Self::Bytes, by: i16) -> Self::Bytes;
+    /// The same bits.
+    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats;
     /// The dot product of a group with activations of 16 bits, of which the even ones come first.
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums;
     /// The dot product of a group with activations of 8 bits. Codes are signed, or else below 128.
@@ -233,6 +239,22 @@ impl Simd for Portable {
             wide[exact_place(i)] = if signed { code as i8 as i16 } else { code as i16 };
         }
         wide
+    }
+    #[inline(always)]
+    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
+        let bytes = |part: usize| {
+            let word = |i: usize| wide[GROUP / 2 * part + i / 2].to_le_bytes();
+            std::array::from_fn(|i| word(i)[i % 2])
+        };
+        [bytes(0), bytes(1)]
+    }
+    #[inline(always)]
+    unsafe fn subtract(a: Self::Bytes, by: i16) -> Self::Bytes {
+        words(a, |_, word| word.wrapping_sub(by as u16))
+    }
+    #[inline(always)]
+    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats {
+        std::array::from_fn(|i| f32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * i + byte])))
     }
     #[inline(always)]
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums {

@@ -12,7 +12,8 @@ impl<const BITS: usize> Format for Affine<BITS> {
     const BYTES: usize = AT_ONCE * GROUP * BITS / 8;
     // Bytes are moved down by 128, because products of larger ones do not fit.
     const SIGNED: bool = BITS == 8;
-    const ZERO: f32 = if BITS == 8 { -128.0 } else { 0.0 };
+    const NIBBLES: bool = BITS <= 4;
+    const ZERO: i16 = if BITS == 8 { -128 } else { 0 };
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {

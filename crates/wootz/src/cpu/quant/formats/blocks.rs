@@ -1,6 +1,6 @@
 //! GGUF's blocks of thirty-two: one f16 scale each, and maybe an offset.
 
-use super::{AT_ONCE, Format, Row, Scales, centred, plain, read, with_offsets};
+use super::{AT_ONCE, Format, Row, Scales, plain, read, with_offsets};
 use crate::cpu::quant::vector::{GROUP, Simd};
 
 /// The f16 at the same place in every block.
@@ -29,6 +29,9 @@ pub(super) fn at<const BYTES: usize>(row: &Row, block: usize, group: usize) -> *
     row.codes.wrapping_add((AT_ONCE * block + group) * BYTES)
 }
 
+/// Where something lies that blocks do not have.
+const NONE: Option<usize> = None;
+
 /// The formats whose blocks are: scale, offset (or none, and then codes count from `$zero`), fifth
 /// bits (or none), nibbles.
 macro_rules! nibble_blocks {
@@ -38,6 +41,9 @@ macro_rules! nibble_blocks {
 
         impl Format for $name {
             const BYTES: usize = AT_ONCE * $bytes;
+            const NIBBLES: bool = $fifth.is_none();
+            const OFFSETS: bool = $offset.is_some();
+            const ZERO: i16 = $zero;
 
             #[inline(always)]
             unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {
@@ -50,7 +56,7 @@ macro_rules! nibble_blocks {
                         Some(by) => {
                             with_offsets(scales, each_f16::<S, $bytes>(first.add(by), groups))
                         }
-                        None => centred(scales, $zero),
+                        None => plain(scales),
                     }
                 }
             }
@@ -74,13 +80,13 @@ macro_rules! nibble_blocks {
 
 nibble_blocks! {
     /// Four bits, counted from 8.
-    Q4_0: 18, offset None, fifth None, zero 8.0;
+    Q4_0: 18, offset NONE, fifth NONE, zero 8;
     /// Four bits and an offset.
-    Q4_1: 20, offset Some(2), fifth None, zero 0.0;
+    Q4_1: 20, offset Some(2usize), fifth NONE, zero 0;
     /// Five bits, counted from 16.
-    Q5_0: 22, offset None, fifth Some(2), zero 16.0;
+    Q5_0: 22, offset NONE, fifth Some(2usize), zero 16;
     /// Five bits and an offset.
-    Q5_1: 24, offset Some(2), fifth Some(4), zero 0.0;
+    Q5_1: 24, offset Some(2usize), fifth Some(4usize), zero 0;
 }
 
 /// Signed bytes.

@@ -16,12 +16,11 @@ unsafe fn bits<S: Simd>(bytes: S::Bytes, from: usize, width: usize, to: usize) -
     }
 }
 
-/// A scale and an offset a group of sixteen, made of sixteen integers.
+/// A scale for each group of sixteen, and no offsets.
 #[inline(always)]
-unsafe fn by_sixteen<S: Simd>(scales: [S::Floats; 2], zero: f32) -> Scales<S> {
+unsafe fn by_sixteen<S: Simd>(scales: [S::Floats; 2]) -> Scales<S> {
     // SAFETY: passed on to the caller.
-    let offsets = both(scales, |scales| unsafe { S::mul(scales, S::splat(-zero)) });
-    Scales { scales, offsets }
+    Scales { scales, offsets: unsafe { [S::zero(); 2] } }
 }
 
 /// The scales and offsets of Q4_K and Q5_K: f16, f16, and eight pairs of six bits in twelve bytes.
@@ -42,7 +41,8 @@ unsafe fn pairs_of_six<S: Simd>(block: *const u8) -> Scales<S> {
 }
 
 macro_rules! k_quants {
-    ($($(#[$doc:meta])* $name:ident: $bytes:literal, halves $halves:literal,
+    ($($(#[$doc:meta])* $name:ident: $bytes:literal, halves $halves:literal, nibbles $nibbles:literal, offsets $offsets:literal,
+       zero $zero:literal,
        scales |$scale_block:ident| $scales:block
        codes |$code_block:ident, $group:ident| $codes:block)*) => {$(
         $(#[$doc])*
@@ -50,7 +50,10 @@ macro_rules! k_quants {
 
         impl Format for $name {
             const BYTES: usize = $bytes;
+            const NIBBLES: bool = $nibbles;
             const HALVES: bool = $halves;
+            const OFFSETS: bool = $offsets;
+            const ZERO: i16 = $zero;
 
             #[inline(always)]
             unsafe fn scales<S: Simd>(row: &Row, block: usize, _groups: usize) -> Scales<S> {
@@ -71,7 +74,7 @@ macro_rules! k_quants {
 
 k_quants! {
     /// Two bits; four-bit scales and offsets of sixteen.
-    Q2K: 84, halves true,
+    Q2K: 84, halves true, nibbles true, offsets true, zero 0,
     scales |block| {
         let [a, b] = read::<[u64; 2]>(block);
         let nibbles = 0x0f0f_0f0f_0f0f_0f0f;
@@ -86,7 +89,7 @@ k_quants! {
     }
 
     /// Three bits, counted from 4, the highest apart; six-bit scales of sixteen, counted from 32.
-    Q3K: 110, halves true,
+    Q3K: 110, halves true, nibbles true, offsets false, zero 4,
     scales |block| {
         let (low, high) = (read::<u64>(block.add(96)), read::<u32>(block.add(104)));
         let nibbles = 0x0f0f_0f0f_0f0f_0f0f;
@@ -95,7 +98,7 @@ k_quants! {
         let last = ((low >> 4) & nibbles) | (two(4) | two(6) << 32) << 4;
         let d = half::<S>(block.add(108));
         let from = S::mul(d, S::splat(-32.0));
-        by_sixteen(both([first, last], |x| S::mul_add(d, S::from_u8(x), from)), 4.0)
+        by_sixteen(both([first, last], |x| S::mul_add(d, S::from_u8(x), from)))
     }
     codes |block, group| {
         let low = bits::<S>(S::load(block.add(32 + GROUP * (group / 4))), 2 * (group % 4), 2, 0);
@@ -103,14 +106,14 @@ k_quants! {
     }
 
     /// Four bits; six-bit scales and offsets.
-    Q4K: 144, halves false,
+    Q4K: 144, halves false, nibbles true, offsets true, zero 0,
     scales |block| { pairs_of_six(block) }
     codes |block, group| {
         bits::<S>(S::load(block.add(16 + GROUP * (group / 2))), 4 * (group % 2), 4, 0)
     }
 
     /// Five bits, the highest apart; six-bit scales and offsets.
-    Q5K: 176, halves false,
+    Q5K: 176, halves false, nibbles false, offsets true, zero 0,
     scales |block| { pairs_of_six(block) }
     codes |block, group| {
         let low = bits::<S>(S::load(block.add(48 + GROUP * (group / 2))), 4 * (group % 2), 4, 0);
@@ -118,11 +121,11 @@ k_quants! {
     }
 
     /// Six bits, counted from 32, the highest two apart; signed bytes scale groups of sixteen.
-    Q6K: 210, halves true,
+    Q6K: 210, halves true, nibbles false, offsets false, zero 32,
     scales |block| {
         let d = half::<S>(block.add(208));
         let scales = read::<[u64; 2]>(block.add(192));
-        by_sixteen(both(scales, |x| S::mul(d, S::from_i8(x))), 32.0)
+        by_sixteen(both(scales, |x| S::mul(d, S::from_i8(x))))
     }
     codes |block, group| {
         let (part, quarter) = (group / 4, group % 4);

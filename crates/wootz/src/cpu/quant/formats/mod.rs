@@ -1,5 +1,5 @@
 //! How codes and scales lie in memory, format by format. A format says how to unpack a group of
-//! thirty-two codes, and which scale and offset belong to it: a weight is `scale · code + offset`.
+//! thirty-two codes, what they count from, and which scale and offset belong to them.
 
 mod affine;
 mod blocks;
@@ -64,12 +64,14 @@ pub(super) trait Format {
     const BYTES: usize;
     /// Whether codes are signed. Others are below 128.
     const SIGNED: bool = false;
+    /// Whether codes are below 16.
+    const NIBBLES: bool = false;
     /// Whether the halves of a group have scales of their own.
     const HALVES: bool = false;
     /// Whether there are offsets.
     const OFFSETS: bool = true;
-    /// What the code of an offset alone is, if not zero.
-    const ZERO: f32 = 0.0;
+    /// What codes count from: a weight is `scale · (code - ZERO) + offset`.
+    const ZERO: i16 = 0;
 
     /// The scales of the `groups` (at most eight) groups from `8 · block` on; others are of no interest.
     unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S>;
@@ -119,11 +121,4 @@ unsafe fn with_offsets<S: Simd>(scales: S::Floats, offsets: S::Floats) -> Scales
     // SAFETY: passed on to the caller.
     let zero = unsafe { S::zero() };
     Scales { scales: [scales, zero], offsets: [offsets, zero] }
-}
-
-/// Scales of codes that count from `zero`.
-#[inline(always)]
-unsafe fn centred<S: Simd>(scales: S::Floats, zero: f32) -> Scales<S> {
-    // SAFETY: passed on to the caller.
-    unsafe { with_offsets(scales, S::mul(scales, S::splat(-zero))) }
 }

@@ -1,6 +1,6 @@
-//! Products with rows of weights in single precision: few activations are rounded to integers and multiplied with
-//! weights as they lie; for many, for formats without such kernels, and for the products of small matrices that
-//! should be exact, weights are decoded a panel at a time.
+//! Products with rows of weights in single precision: activations are rounded to integers and multiplied with
+//! weights as they lie, or, if there are many, with weights that are unpacked a panel at a time. For formats without such
+//! kernels, and for the products of small matrices that should be exact, weights are decoded to floats.
 
 use bytemuck::Pod;
 
@@ -13,8 +13,8 @@ use crate::error::{Error, Result};
 use crate::ops::indexing::offsets::{by_index, check, place};
 use crate::quant::{Activations as Level, Scheme};
 
-/// Rows of activations with a matrix from which on decoding the weights is faster.
-const MANY: usize = 16;
+/// Rows of activations with a matrix from which on unpacking the weights is faster.
+const MANY: usize = 6;
 /// Weights of a matrix up to which exact products are sums of floats. Sums of few products show the rounding of
 /// each, and with so few weights speed does not matter.
 const SMALL: usize = 1 << 16;
@@ -59,11 +59,14 @@ impl Shape {
         }
     }
 
-    /// The kernels that multiply integers, if there are some and the activations are few.
-    fn integers(&self, scheme: Scheme, level: Level) -> Option<Format> {
-        let few = self.outputs() < MANY * self.rights;
-        let fine = level == Level::Exact && self.n * self.columns <= SMALL;
-        Format::of(scheme, self.columns).filter(|_| few && !fine)
+    /// Whether activations are many. As a product's bits depend on it, it is a question of shapes alone.
+    fn many(&self) -> bool {
+        self.outputs() >= MANY * self.rights
+    }
+
+    /// Whether products should be those of floats.
+    fn fine(&self, level: Level) -> bool {
+        level == Level::Exact && self.n * self.columns <= SMALL
     }
 }
 
@@ -138,10 +141,14 @@ where
     let (memory, pairs) = scratch.split_at_mut(start.min(scratch.len()));
     let pairs = some_pairs(op, pairs, chosen.unwrap_or(0))?;
     // Activations that are not finite are not integers, either.
-    if let (Some(weights), Some(_)) = (&weights, shape.integers(scheme, level))
+    if let Some(weights) = &weights
+        && !shape.fine(level)
         && let Some(x) = Activations::round(op, level, x, columns, memory)?
     {
-        return weights.multiply(op, n, &x, shape.pairs(pairs), output);
+        return match shape.many() {
+            true => weights.multiply_many(op, n, &x, shape.pairs(pairs), output),
+            false => weights.multiply(op, n, &x, shape.pairs(pairs), output),
+        };
     }
     let decode = |row: usize, first: usize, to: &mut [f32]| {
         if let Some(weights) = &weights {
