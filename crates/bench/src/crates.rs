@@ -12,6 +12,9 @@ pub const VERSIONS: &str = "candle 0.11.1, faer 0.24.4, gemm 0.19.0";
 
 /// How a peer runs a row; nothing if it does not offer it.
 pub fn subject(peer: Peer, row: &Row) -> Result<Option<Subject>> {
+    if peer == Peer::Single {
+        return crate::wootz_side::subject(&row.single());
+    }
     if row.name.starts_with("qm") {
         return match peer {
             Peer::Candle => crate::quantized::candle(row).map(Some),

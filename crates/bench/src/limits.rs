@@ -205,6 +205,11 @@ const FLOPS_PER_STEP: usize = SUMS * LANES * 2;
 
 fn multiply_add(steps: usize) -> f32 {
     #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512f") {
+        // SAFETY: the feature is present. Half as many steps of vectors twice as wide.
+        return unsafe { multiply_add_avx512(steps / 2) };
+    }
+    #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
         // SAFETY: the features are present.
         return unsafe { multiply_add_avx2(steps) };
@@ -230,4 +235,19 @@ fn multiply_add_avx2(steps: usize) -> f32 {
         }
     }
     _mm256_cvtss_f32(sums.into_iter().fold(x, |a, b| _mm256_add_ps(a, b)))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn multiply_add_avx512(steps: usize) -> f32 {
+    use std::arch::x86_64::{_mm512_add_ps, _mm512_cvtss_f32, _mm512_fmadd_ps, _mm512_set1_ps};
+    let (x, y) = std::hint::black_box((0.999_999f32, 1e-7f32));
+    let (x, y) = (_mm512_set1_ps(x), _mm512_set1_ps(y));
+    let mut sums = [_mm512_set1_ps(1.0); SUMS];
+    for _ in 0..steps {
+        for s in &mut sums {
+            *s = _mm512_fmadd_ps(*s, x, y);
+        }
+    }
+    _mm512_cvtss_f32(sums.into_iter().fold(x, |a, b| _mm512_add_ps(a, b)))
 }

@@ -19,7 +19,7 @@ use clap::Parser;
 use crate::limits::Limits;
 use crate::python::Python;
 use crate::rows::{Peer, Row, Work};
-use crate::table::{Bytes, Line};
+use crate::table::Line;
 
 /// Threads of every subject: what the peers' published figures use.
 pub const THREADS: usize = 2;
@@ -151,7 +151,7 @@ fn measure(row: &Row, pythons: &mut Pythons) -> Result<Line> {
     }
     let mut limits = Limits::default();
     let mut best = f64::INFINITY;
-    let mut bytes = Bytes { own: wootz_side::peak_bytes(row)?, peer: None };
+    let mut bytes = wootz_side::peak_bytes(row)?;
     for _ in 0..row.rounds() {
         // What the machine gives changes by the second, so the limits take part in the turns.
         limits = limits.best(&match row.work {

@@ -101,7 +101,8 @@ fn model(pair: &Pair, mut llama: Option<&mut Python>) -> Result<Vec<String>> {
         let mut limits = Limits::default();
         // One turn more than count: the first reads files and records plans.
         for round in 0..=ROUNDS {
-            let [a, b] = [Activations::Fast, Activations::Exact].map(|level| own(&model, task, level));
+            let [a, b] =
+                [Activations::Fast, Activations::Exact].map(|level| own(&model, task, level));
             let (a, b) = (a?, b?);
             let request = format!("{} {} reps 1", task.name(), task.count());
             let c = match &mut llama {
@@ -136,7 +137,8 @@ fn model(pair: &Pair, mut llama: Option<&mut Python>) -> Result<Vec<String>> {
         let title = format!("{name} {} {}", task.name(), task.count());
         match ratio {
             Some(ratio) if ratio < task.goal(bytes) => {
-                misses.push(format!("{title}: {ratio:.2} of llama.cpp, wanted {}", task.goal(bytes)));
+                misses
+                    .push(format!("{title}: {ratio:.2} of llama.cpp, wanted {}", task.goal(bytes)));
             }
             None => misses.push(format!("{title}: NO PEER (llama.cpp)")),
             _ => (),

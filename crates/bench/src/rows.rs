@@ -17,6 +17,8 @@ pub enum Peer {
     Mlx,
     /// wootz itself with activations of 8 bits.
     Fast,
+    /// wootz itself in f32.
+    Single,
 }
 
 /// What bounds a row.
@@ -68,10 +70,16 @@ impl Row {
         format!("{} {} {}", self.name, sizes.join(" "), self.dtype)
     }
 
+    /// The same in f32, without goals.
+    pub fn single(&self) -> Row {
+        Row { dtype: "f32", peers: &[], goals: &[], ..*self }
+    }
+
     /// How often everybody has a turn: fewer times where a turn is long.
     pub fn rounds(&self) -> usize {
         match self.name {
             "qmv_fast" | "qmv_exact" | "qmm_fast" | "qmm_exact" | "quantize" => 5,
+            "sort" | "argsort" | "topk" | "cross_entropy_train" => 5,
             _ => crate::ROUNDS,
         }
     }
@@ -80,7 +88,7 @@ impl Row {
 /// Every row, in the order of the table.
 pub fn all() -> Vec<Row> {
     use Goal::{Memory, Nanoseconds, OfLimit, OfPeer};
-    use Peer::{Candle, Faer, Gemm, Torch};
+    use Peer::{Candle, Faer, Gemm, Single, Torch};
     const SQUARE: &[usize] = &[4096, 4096];
     // Arrays of 4096 x 4096 f32 that an op must read or write.
     let pass = |name, arrays: f64, goals| Row {
@@ -108,7 +116,7 @@ pub fn all() -> Vec<Row> {
         dtype,
         work: Work::Flops(products * HEADS.iter().map(|&x| x as f64).product::<f64>() * 1024.0),
         // PyTorch's bf16 and f16 are not made for processors without AVX-512.
-        peers: if dtype == "f32" { &[Torch] } else { &[] },
+        peers: if dtype == "f32" { &[Torch] } else { &[Single] },
         goals,
     };
     let calls = |name, goals| Row {
@@ -149,7 +157,7 @@ pub fn all() -> Vec<Row> {
         work: Work::Flops(
             tokens * 512.0 * (3.0 * 2.0 * 12.0 * 512.0 + 3.5 * 2.0 * BLOCK[2] as f64),
         ),
-        peers: if dtype == "f32" { &[Torch] } else { &[] },
+        peers: if dtype == "f32" { &[Torch] } else { &[Single] },
         goals,
     };
     const K1: &[usize] = &[1024, 1024, 1024];
@@ -168,16 +176,25 @@ pub fn all() -> Vec<Row> {
         product(K1, "bf16", &[Candle], &[OfPeer(Candle, 1.0)]),
         product(K1, "f16", &[Candle], &[OfPeer(Candle, 1.0)]),
         attention("attention", 2.0, "f32", &[OfPeer(Torch, 1.0)]),
-        attention("attention", 2.0, "bf16", &[]),
-        attention("attention", 2.0, "f16", &[]),
+        attention("attention", 2.0, "bf16", &[OfPeer(Single, 0.8)]),
+        attention("attention", 2.0, "f16", &[OfPeer(Single, 0.8)]),
         attention("attention_train", 7.0, "f32", &[OfPeer(Torch, 1.0)]),
-        attention("attention_train", 7.0, "bf16", &[]),
-        attention("attention_train", 7.0, "f16", &[]),
+        attention("attention_train", 7.0, "bf16", &[OfPeer(Single, 0.8)]),
+        attention("attention_train", 7.0, "f16", &[OfPeer(Single, 0.8)]),
         Row {
             name: "attention_decode",
             sizes: &[1, 16, 4096, 64],
             dtype: "f32",
             work: Work::Bytes(2.0 * 16.0 * 4096.0 * 64.0 * 4.0),
+            peers: &[Torch],
+            goals: &[OfPeer(Torch, 1.0)],
+        },
+        // What a short sequence costs beside its keys.
+        Row {
+            name: "attention_decode",
+            sizes: &[1, 9, 64, 64],
+            dtype: "f32",
+            work: Work::Calls(1.0),
             peers: &[Torch],
             goals: &[OfPeer(Torch, 1.0)],
         },
@@ -208,9 +225,27 @@ pub fn all() -> Vec<Row> {
             peers: &[Torch],
             goals: &[OfPeer(Torch, 1.0)],
         },
+        // The same with a window for each channel.
+        Row {
+            name: "conv2d_depthwise",
+            sizes: &[112, 112, 128, 128, 3],
+            dtype: "f32",
+            work: Work::Bytes(2.0 * 112.0 * 112.0 * 128.0 * 4.0),
+            peers: &[Torch],
+            goals: &[OfPeer(Torch, 1.0)],
+        },
         ordered("sort", &[1 << 24]),
         ordered("argsort", &[1 << 24]),
         ordered("topk", &[1 << 24, 100]),
+        // A token drawn from the most probable ones of a vocabulary, as a plan.
+        Row {
+            name: "sample_top_p",
+            sizes: &[1, 49152],
+            dtype: "f32",
+            work: Work::Calls(1.0),
+            peers: &[],
+            goals: &[Nanoseconds(300e3)],
+        },
         calls("lazy_node", &[Nanoseconds(300.0)]),
         calls("replay_node", &[Nanoseconds(100.0)]),
         calls("replay_kernel", &[]),
@@ -218,7 +253,7 @@ pub fn all() -> Vec<Row> {
         step("mlp_step", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
         step("mlp_step_compiled", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
         block("f32", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
-        block("bf16", &[]),
+        block("bf16", &[OfPeer(Single, 0.8), Memory(Single, 0.6)]),
     ]
 }
 

@@ -26,7 +26,7 @@ pub struct Line {
 pub struct Bytes {
     /// Taken by wootz.
     pub own: Option<f64>,
-    /// Taken by PyTorch.
+    /// Taken by the peer.
     pub peer: Option<f64>,
 }
 

@@ -6,9 +6,11 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 use wootz::op::Op;
 use wootz::quant::{Activations, Scheme};
+use wootz::sample::{self, Sampler};
 use wootz::{Array, DType, Device, Encoder, Mask, Workspace, ops, random};
 
-use crate::rows::{Goal, Row};
+use crate::rows::{Goal, Peer, Row};
+use crate::table::Bytes;
 use crate::training::step;
 use crate::{Subject, THREADS};
 
@@ -116,7 +118,12 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
         }
         "attention_decode" => {
             let (q, k, v) = (data(1, &[1, row.sizes[1], 1, row.sizes[3]])?, square(2)?, square(3)?);
-            lazy(move || ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::None, None))
+            // A short one is over before a team is awake.
+            let times = if row.sizes[2] < 1024 { 50 } else { 1 };
+            let attend = move || {
+                ops::scaled_dot_product_attention(&q, &k, &v, 0.125, Mask::None, None)?.eval()
+            };
+            Box::new(move |reps| best(times * reps, &attend))
         }
         "cross_entropy_train" => {
             let logits = [square(1)?];
@@ -132,11 +139,24 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
                 })
             })
         }
-        "conv2d" => {
+        "conv2d" | "conv2d_depthwise" => {
             let [height, width, from, to, side] = <[usize; 5]>::try_from(row.sizes)?;
+            let groups = if row.name == "conv2d" { 1 } else { from };
             let x = data(1, &[1, height, width, from])?;
-            let weight = data(2, &[to, side, side, from])?;
-            lazy(move || ops::conv2d(&x, &weight, 1, side / 2, 1, 1))
+            let weight = data(2, &[to, side, side, from / groups])?;
+            lazy(move || ops::conv2d(&x, &weight, 1, side / 2, 1, groups))
+        }
+        "sample_top_p" => {
+            let logits = ops::multiply(random::normal(row.sizes, dtype, 0.0, 1.0, None)?, 3.0)?;
+            logits.eval()?;
+            let key = random::key(7)?;
+            let sampler = Sampler { temperature: 0.8, top_p: 0.9, ..Sampler::default() };
+            let draw = wootz::compile(move |x: &[Array]| {
+                let logprobs = sample::log_probabilities(&x[0])?;
+                Ok(vec![sampler.sample(&logprobs, Some(&x[1]))?])
+            });
+            let arguments = [logits, key];
+            Box::new(move |reps| best(20 * reps, || draw.call(&arguments).map(drop)))
         }
         "sort" => {
             let x = square(1)?;
@@ -199,18 +219,27 @@ pub fn subject(row: &Row) -> Result<Option<Subject>> {
     }))
 }
 
-/// Bytes that wootz takes at most for one run of a row, where that is compared.
-pub fn peak_bytes(row: &Row) -> Result<Option<f64>> {
-    if !row.goals.iter().any(|goal| matches!(goal, Goal::Memory(..))) {
-        return Ok(None);
-    }
+/// Bytes that wootz takes at most for one run of a row, where that is compared, and those of its peer if
+/// that is wootz itself.
+pub fn peak_bytes(row: &Row) -> Result<Bytes> {
+    let peer = row.goals.iter().find_map(|goal| match goal {
+        Goal::Memory(peer, _) => Some(*peer),
+        _ => None,
+    });
+    Ok(Bytes {
+        own: peer.map(|_| peak_of(row)).transpose()?,
+        peer: (peer == Some(Peer::Single)).then(|| peak_of(&row.single())).transpose()?,
+    })
+}
+
+fn peak_of(row: &Row) -> Result<f64> {
     let cpu = Device::cpu();
     let before = cpu.memory().active;
     let mut step = step(row, if row.dtype == "bf16" { DType::BF16 } else { DType::F32 })?;
     (0..3).try_for_each(|_| step.run())?;
     cpu.reset_peak_memory();
     step.run()?;
-    Ok(Some((cpu.memory().peak - before) as f64))
+    Ok((cpu.memory().peak - before) as f64)
 }
 
 /// Replays of a function of two small arrays, which must be so many kernels if that is told.
