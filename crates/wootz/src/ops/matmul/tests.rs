@@ -297,7 +297,7 @@ fn layouts_of_a_batch_do_not_change_bits() -> Result<()> {
 fn kernels_with_cooperative_matrices_translate() {
     let texts = gpu::cooperative_texts();
     // Products, those with chosen matrices, and convolutions.
-    assert_eq!(texts.len(), 16);
+    assert_eq!(texts.len(), 18);
     for text in texts {
         crate::gpu::validate_wgsl(&text).unwrap();
         let msl = crate::gpu::to_msl(&text, false).unwrap().text;

@@ -66,7 +66,8 @@ pub(super) fn entries() -> Vec<Entry> {
             cases: vec![
                 experts("experts", &[5, 1, 1, 7], &[4, 6, 7], &[5, 2]),
                 experts("experts, more than a tile", &[21, 1, 1, 33], &[3, 35, 33], &[21, 2]),
-                experts("1025 tokens", &[1025, 1, 1, 8], &[3, 40, 8], &[1025, 1]),
+                experts("1025 tokens", &[1025, 1, 1, 8], &[3, 40, 8], &[1025, 1])
+                    .dtypes(&[DType::F32]),
                 case("matrices", (&[2, 3, 5], &[4, 5, 6], &[7], &[7]), false),
                 case("batches", (&[2, 1, 3, 5], &[2, 2, 7, 5], &[3, 1], &[1, 2]), true),
                 case("large tiles", (&[2, 35, 17], &[1, 17, 66], &[2], &[2]), false),
