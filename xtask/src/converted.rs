@@ -72,8 +72,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     for peer in [&MLX, &LLAMA].iter().filter(|_| options.setup) {
         python(peer.environment, peer.packages)?;
     }
-    show(&mut cargo(&["build", "--quiet", "--package", "wootz-cli"]))?;
-    let wootz = target().join("debug/wootz");
+    show(&mut cargo(&["build", "--quiet", "--release", "--package", "wootz-cli"]))?;
+    let wootz = target().join("release/wootz");
     let info = |model: &str| {
         let mut command = Command::new(&wootz);
         command.args(["info", "--json", "--quiet", "--device", "cpu"]);

@@ -36,6 +36,8 @@ pub struct Pass {
     /// New tokens of each text.
     length: usize,
     layers: Vec<LayerState>,
+    /// Of windows that layers share: see [`Pass::ring`].
+    rings: Vec<((usize, usize), [Array; 2])>,
     observer: Option<Observer>,
 }
 
@@ -49,13 +51,22 @@ impl Pass {
         let device = device.cloned().unwrap_or_else(wootz::Device::default_device);
         let number = |number: usize| Array::from_slice_on(&[number as i32], &[1], &device);
         let (positions, ends) = (number(start)?, number(start + length)?);
-        Ok(Pass { positions, ends, start: Some(start), length, layers, observer: None })
+        Ok(Pass {
+            positions,
+            ends,
+            start: Some(start),
+            length,
+            layers,
+            rings: Vec::new(),
+            observer: None,
+        })
     }
 
     /// One token of each text, at positions that an array holds.
     pub(crate) fn next(positions: &Array, layers: Vec<LayerState>) -> Result<Pass> {
         let (positions, ends) = (positions.clone(), add(positions, 1)?);
-        Ok(Pass { positions, ends, start: None, length: 1, layers, observer: None })
+        let rings = Vec::new();
+        Ok(Pass { positions, ends, start: None, length: 1, layers, rings, observer: None })
     }
 
     /// With somebody who looks at what flows from layer to layer.
@@ -115,7 +126,7 @@ impl Pass {
             let seen = AttentionOptions { causal: true, window: Some(window as i64), ..plain };
             attend(&q, &all, state.scheme, &seen)?
         } else {
-            let slots = self.slots(window, keep)?;
+            let [slots, valid] = self.ring(window, keep)?;
             let q = match (state.scheme, &arrays[..]) {
                 (None, [keys, values]) if [q, k, v].iter().all(|x| x.dtype() == keys.dtype()) => {
                     let rope =
@@ -134,10 +145,6 @@ impl Pass {
                 }
             };
             drop(arrays);
-            let valid = match window {
-                Some(window) if self.start.is_none() => minimum(&self.ends, window as i32)?,
-                _ => self.ends.clone(),
-            };
             // In a ring, one query sees whatever is there.
             let causal = self.length > 1;
             let seen = AttentionOptions { causal, key_length: Some(&valid), ..plain };
@@ -167,15 +174,24 @@ impl Pass {
         Ok((q, new))
     }
 
-    /// The rows that new keys are written to.
-    fn slots(&self, window: Option<usize>, keep: usize) -> Result<Array> {
-        let (Some(window), None) = (window, self.start) else { return Ok(self.positions.clone()) };
-        let p = &self.positions;
-        if keep == 0 {
-            return remainder(p, window as i32);
+    /// The rows that new keys are written to, and how many are valid then.
+    fn ring(&mut self, window: Option<usize>, keep: usize) -> Result<[Array; 2]> {
+        let (Some(window), None) = (window, self.start) else {
+            return Ok([self.positions.clone(), self.ends.clone()]);
+        };
+        if let Some((_, known)) = self.rings.iter().find(|(of, _)| *of == (window, keep)) {
+            return Ok(known.clone());
         }
-        let around = remainder(subtract(p, keep as i32)?, (window - keep) as i32)?;
-        where_(less(p, window as i32)?, p, add(around, keep as i32)?)
+        let p = &self.positions;
+        let slots = if keep == 0 {
+            remainder(p, window as i32)?
+        } else {
+            let around = remainder(subtract(p, keep as i32)?, (window - keep) as i32)?;
+            where_(less(p, window as i32)?, p, add(around, keep as i32)?)?
+        };
+        let ring = [slots, minimum(&self.ends, window as i32)?];
+        self.rings.push(((window, keep), ring.clone()));
+        Ok(ring)
     }
 
     /// The states of a recurrent layer.

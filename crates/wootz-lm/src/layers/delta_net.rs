@@ -1,30 +1,17 @@
 //! Linear attention by the gated delta rule, behind a short convolution.
 
-use wootz::{
-    Array, DType, Ellipsis, Parameter, Result, Tree, add, astype, causal_conv1d, concatenate, exp,
-    gated_delta, multiply, negative, nn, reshape, rms_norm, sigmoid,
-};
+use wootz::nn::{ChannelConv, DeltaDims, DeltaInputs, DeltaState, DeltaWeights};
+use wootz::{Array, DType, Parameter, Result, Tree};
 
 use super::{Linear, RmsNorm};
-use crate::Error;
 use crate::cache::{LayerKind, Pass};
 use crate::checkpoint::Loader;
 
-/// Sizes of a [`GatedDeltaNet`].
+/// What a [`GatedDeltaNet`] is made for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeltaConfig {
-    /// Features of a token.
-    pub hidden: usize,
-    /// Heads of keys and queries.
-    pub key_heads: usize,
-    /// Heads of values, a multiple of those of keys.
-    pub value_heads: usize,
-    /// Features of a key.
-    pub key_dims: usize,
-    /// Features of a value.
-    pub value_dims: usize,
-    /// Steps that the convolution sees.
-    pub taps: usize,
+    /// Its sizes.
+    pub dims: DeltaDims,
     /// Added to the mean of the result's norm.
     pub eps: f64,
     /// Of activations.
@@ -32,23 +19,13 @@ pub struct DeltaConfig {
 }
 
 impl DeltaConfig {
-    fn channels(&self) -> usize {
-        2 * self.key_heads * self.key_dims + self.value_heads * self.value_dims
-    }
-
     /// What the layer remembers.
     pub fn kind(&self) -> LayerKind {
-        let conv = vec![self.taps - 1, self.channels()];
-        let state = vec![self.value_heads, self.value_dims, self.key_dims];
+        let DeltaDims { value_heads, key_dims, value_dims, taps, .. } = self.dims;
+        let conv = vec![taps - 1, self.dims.channels()];
+        let state = vec![value_heads, value_dims, key_dims];
         LayerKind::Recurrent(vec![(conv, self.dtype), (state, DType::F32)])
     }
-}
-
-/// The weight of a convolution that sees each channel by itself.
-#[derive(Clone, Debug, Tree)]
-pub struct ChannelConv {
-    /// `[channels, taps, 1]`.
-    pub weight: Parameter,
 }
 
 /// Linear attention. Projections are joined, key head by key head, or apart.
@@ -81,14 +58,6 @@ pub struct GatedDeltaNet {
     config: DeltaConfig,
 }
 
-/// What the projections give: queries, keys and values side by side, the gate, and the rates.
-struct Projected {
-    qkv: Array,
-    z: Array,
-    b: Array,
-    a: Array,
-}
-
 impl GatedDeltaNet {
     /// With projections that are `joined`, as Qwen3-Next has them, or apart, as Qwen3.5.
     pub fn load(
@@ -97,14 +66,9 @@ impl GatedDeltaNet {
         config: DeltaConfig,
         joined: bool,
     ) -> crate::Result<GatedDeltaNet> {
-        let DeltaConfig { hidden, key_heads, value_heads, key_dims, value_dims, taps, .. } = config;
-        if key_heads == 0 || !value_heads.is_multiple_of(key_heads) {
-            let expected = format!("a multiple of {key_heads} key heads");
-            return Err(Error::argument("linear_num_value_heads", expected, value_heads));
-        }
-        if taps == 0 {
-            return Err(Error::argument("linear_conv_kernel_dim", "at least 1", taps));
-        }
+        config.dims.check()?;
+        let DeltaDims { dims: hidden, key_heads, value_heads, key_dims, value_dims, taps } =
+            config.dims;
         let (keys, values) = (key_heads * key_dims, value_heads * value_dims);
         let mut linear = |name: &str, outputs: usize, wanted: bool| {
             let at = format!("{path}.{name}");
@@ -116,7 +80,7 @@ impl GatedDeltaNet {
         let in_proj_z = linear("in_proj_z", values, !joined)?;
         let in_proj_b = linear("in_proj_b", value_heads, !joined)?;
         let in_proj_a = linear("in_proj_a", value_heads, !joined)?;
-        let conv = [config.channels(), taps, 1];
+        let conv = [config.dims.channels(), taps, 1];
         Ok(GatedDeltaNet {
             in_proj_qkvz,
             in_proj_ba,
@@ -142,66 +106,34 @@ impl GatedDeltaNet {
 
     /// For `x` of `[batch, length, hidden]`.
     pub fn forward(&self, x: &Array, pass: &mut Pass, layer: usize) -> Result<Array> {
-        let DeltaConfig { key_heads, value_heads, key_dims, value_dims, .. } = self.config;
-        let (batch, length) = (x.shape()[0], x.shape()[1]);
-        let Projected { qkv, z, b, a } = self.project(x)?;
-        let states = pass.states(layer)?;
-        let (conv, state) = (states.first(), states.get(1));
-        let (mixed, conv) = causal_conv1d(&qkv, &self.conv1d.weight, None, conv, true)?;
-        let keys = key_heads * key_dims;
-        let heads = |from: usize, heads: usize, dims: usize| {
-            reshape(&part(&mixed, from, heads * dims)?, &[batch, length, heads, dims])
+        let inputs = self.project(x)?;
+        let mut states = pass.states(layer)?.into_iter();
+        let state = match (states.next(), states.next()) {
+            (Some(conv), Some(delta)) => Some(DeltaState { conv, delta }),
+            _ => None,
         };
-        let scale = 1.0 / (key_dims as f64).sqrt();
-        // Rows of length 1, and queries scaled as in attention. The norm adds to the mean of squares.
-        let eps = (1e-6 * scale * scale) as f32;
-        let normal = |x: Array, by: f64| multiply(rms_norm(&x, None, eps)?, by);
-        let q = normal(heads(0, key_heads, key_dims)?, scale * scale)?;
-        let k = normal(heads(keys, key_heads, key_dims)?, scale)?;
-        let v = heads(2 * keys, value_heads, value_dims)?;
-        let rate = exp(astype(&self.a_log, DType::F32)?)?;
-        let forgetting = multiply(rate, nn::softplus(&add(a, &self.dt_bias)?)?)?;
-        let g = exp(negative(forgetting)?)?;
-        let (y, state) = gated_delta(&q, &k, &v, &g, &sigmoid(b)?, state, None)?;
-        pass.set_states(layer, vec![conv, state])?;
-
-        let dtype = y.dtype();
-        let wide = |x: &Array| astype(x, DType::promote(dtype, DType::F32));
-        let y = nn::swiglu(&wide(&z)?, &wide(&self.norm.forward(&y)?)?)?;
-        let y = reshape(&astype(&y, dtype)?, &[batch, length, value_heads * value_dims])?;
+        let weights = DeltaWeights {
+            conv: &self.conv1d.weight,
+            dt_bias: &self.dt_bias,
+            a_log: &self.a_log,
+            norm: &|y| self.norm.forward(y),
+        };
+        let (y, state) = self.config.dims.attend(&inputs, &weights, state.as_ref())?;
+        pass.set_states(layer, vec![state.conv, state.delta])?;
         self.out_proj.forward(&y)
     }
 
-    fn project(&self, x: &Array) -> Result<Projected> {
-        let DeltaConfig { key_heads, value_heads, key_dims, value_dims, .. } = self.config;
-        let (batch, length) = (x.shape()[0], x.shape()[1]);
-        let gate = |z: &Array| reshape(z, &[batch, length, value_heads, value_dims]);
+    fn project(&self, x: &Array) -> Result<DeltaInputs> {
         if let (Some(qkv), Some(z), Some(b), Some(a)) =
             (&self.in_proj_qkv, &self.in_proj_z, &self.in_proj_b, &self.in_proj_a)
         {
-            let z = gate(&z.forward(x)?)?;
-            return Ok(Projected { qkv: qkv.forward(x)?, z, b: b.forward(x)?, a: a.forward(x)? });
+            let [qkv, z, b, a] = Linear::forward_each([qkv, z, b, a], x)?;
+            return Ok(DeltaInputs { qkv, z, b, a });
         }
         let (Some(qkvz), Some(ba)) = (&self.in_proj_qkvz, &self.in_proj_ba) else {
             return Err(wootz::Error::argument("GatedDeltaNet", "in_proj", "projections", "none"));
         };
-        // Each key head with its value heads.
-        let shared = value_heads / key_heads;
-        let of_key_heads =
-            |x: Array| reshape(&x, &[batch, length, key_heads, x.shape()[2] / key_heads]);
-        let (qkvz, ba) = (of_key_heads(qkvz.forward(x)?)?, of_key_heads(ba.forward(x)?)?);
-        let flat = |x: Array| reshape(&x, &[batch, length, x.size() / (batch * length).max(1)]);
-        let values = shared * value_dims;
-        let q = flat(part(&qkvz, 0, key_dims)?)?;
-        let k = flat(part(&qkvz, key_dims, key_dims)?)?;
-        let v = flat(part(&qkvz, 2 * key_dims, values)?)?;
-        let z = gate(&part(&qkvz, 2 * key_dims + values, values)?)?;
-        let (b, a) = (flat(part(&ba, 0, shared)?)?, flat(part(&ba, shared, shared)?)?);
-        Ok(Projected { qkv: concatenate(&[q, k, v], -1)?, z, b, a })
+        let [qkvz, ba] = Linear::forward_each([qkvz, ba], x)?;
+        self.config.dims.apart(&qkvz, &ba)
     }
-}
-
-/// `count` features from `from` on.
-fn part(x: &Array, from: usize, count: usize) -> Result<Array> {
-    x.index((Ellipsis, from as i64..(from + count) as i64))
 }

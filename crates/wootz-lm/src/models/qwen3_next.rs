@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
+use wootz::nn::DeltaDims;
 use wootz::{DType, Result as ArrayResult, Tree};
 
 use super::decoder::{Common, Decoder, Layer, Style};
@@ -151,16 +152,15 @@ pub(super) fn decoder(
 }
 
 fn delta(config: &Config, dtype: DType) -> DeltaConfig {
-    DeltaConfig {
-        hidden: config.common.hidden_size,
+    let dims = DeltaDims {
+        dims: config.common.hidden_size,
         key_heads: config.linear_num_key_heads,
         value_heads: config.linear_num_value_heads,
         key_dims: config.linear_key_head_dim,
         value_dims: config.linear_value_head_dim,
         taps: config.linear_conv_kernel_dim,
-        eps: config.common.rms_norm_eps,
-        dtype,
-    }
+    };
+    DeltaConfig { dims, eps: config.common.rms_norm_eps, dtype }
 }
 
 fn attention(

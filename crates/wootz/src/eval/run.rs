@@ -162,11 +162,7 @@ impl Runner<'_, '_> {
                     && operand.meta == *meta
                     && !retains(&inputs[i].node)
                     && !operand.buffer.is_read_only()
-                    && inputs
-                        .iter()
-                        .filter(|other| Arc::ptr_eq(&other.node, &inputs[i].node))
-                        .count()
-                        == 1
+                    && inputs.iter().filter(|other| other.is_same(inputs[i])).count() == 1
                     && Arc::strong_count(&inputs[i].node) == handles(inputs[i])
                     && Arc::strong_count(operand.buffer) == 1;
                 if free {

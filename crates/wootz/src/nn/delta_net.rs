@@ -24,6 +24,124 @@ pub struct DeltaDims {
     pub taps: usize,
 }
 
+/// What projections make of tokens for the [gated delta rule](gated_delta), each of `[batch, steps, …]`.
+pub struct DeltaInputs {
+    /// Queries, keys and values, side by side.
+    pub qkv: Array,
+    /// The gate of the result.
+    pub z: Array,
+    /// Rates of learning, for each head of values.
+    pub b: Array,
+    /// Rates of forgetting.
+    pub a: Array,
+}
+
+/// What else the rule is made of.
+pub struct DeltaWeights<'a> {
+    /// Of the convolution over queries, keys and values: `[channels, taps, 1]`.
+    pub conv: &'a Array,
+    /// `[value_heads]`.
+    pub dt_bias: &'a Array,
+    /// `[value_heads]`.
+    pub a_log: &'a Array,
+    /// The norm of the result's heads.
+    pub norm: &'a dyn Fn(&Array) -> Result<Array>,
+}
+
+impl DeltaDims {
+    /// Checks that heads of values are shared out among those of keys.
+    pub fn check(&self) -> Result<()> {
+        let (key_heads, value_heads) = (self.key_heads, self.value_heads);
+        if key_heads == 0 || !value_heads.is_multiple_of(key_heads) {
+            let expected = format!("a multiple of {key_heads} key heads");
+            return Err(Error::argument("GatedDeltaNet", "value_heads", expected, value_heads));
+        }
+        if self.taps == 0 {
+            return Err(Error::argument("GatedDeltaNet", "taps", "at least 1", self.taps));
+        }
+        Ok(())
+    }
+
+    /// Channels of the convolution.
+    pub fn channels(&self) -> usize {
+        2 * self.key_heads * self.key_dims + self.value_heads * self.value_dims
+    }
+
+    /// The inputs from two projections that have, side by side for each key head, queries, keys, values and the gate;
+    /// and the two rates.
+    pub fn apart(&self, qkvz: &Array, ba: &Array) -> Result<DeltaInputs> {
+        let DeltaDims { key_heads, value_heads, key_dims, value_dims, .. } = *self;
+        let [batch, steps] = of_tokens(qkvz)?;
+        let shared = value_heads / key_heads;
+        let of_key_heads =
+            |x: &Array| reshape(x, &[batch, steps, key_heads, x.shape()[2] / key_heads]);
+        let (qkvz, ba) = (of_key_heads(qkvz)?, of_key_heads(ba)?);
+        let flat = |x: Array| reshape(&x, &[batch, steps, x.size() / (batch * steps).max(1)]);
+        let values = shared * value_dims;
+        let q = flat(part(&qkvz, 0, key_dims)?)?;
+        let k = flat(part(&qkvz, key_dims, key_dims)?)?;
+        let v = flat(part(&qkvz, 2 * key_dims, values)?)?;
+        Ok(DeltaInputs {
+            qkv: concatenate(&[q, k, v], -1)?,
+            z: flat(part(&qkvz, 2 * key_dims + values, values)?)?,
+            b: flat(part(&ba, 0, shared)?)?,
+            a: flat(part(&ba, shared, shared)?)?,
+        })
+    }
+
+    /// The rule behind its convolution, normalised and gated, `[batch, steps, value_heads · value_dims]`; and the next
+    /// state, from one or from the beginning.
+    pub fn attend(
+        &self,
+        inputs: &DeltaInputs,
+        weights: &DeltaWeights<'_>,
+        state: Option<&DeltaState>,
+    ) -> Result<(Array, DeltaState)> {
+        let DeltaDims { key_heads, value_heads, key_dims, value_dims, .. } = *self;
+        let DeltaInputs { qkv, z, b, a } = inputs;
+        let [batch, steps] = of_tokens(qkv)?;
+        let before = state.map(|state| &state.conv);
+        let (mixed, conv) = causal_conv1d(qkv, weights.conv, None, before, true)?;
+        let keys = key_heads * key_dims;
+        let heads = |from: usize, heads: usize, dims: usize| {
+            reshape(&part(&mixed, from, heads * dims)?, &[batch, steps, heads, dims])
+        };
+        let scale = 1.0 / (key_dims as f64).sqrt();
+        // Rows of length 1, and queries scaled as in attention. The norm adds to the mean of the
+        // squares.
+        let eps = (1e-6 * scale * scale) as f32;
+        let normal = |x: Array, by: f64| multiply(rms_norm(&x, None, eps)?, by);
+        let q = normal(heads(0, key_heads, key_dims)?, scale * scale)?;
+        let k = normal(heads(keys, key_heads, key_dims)?, scale)?;
+        let v = heads(2 * keys, value_heads, value_dims)?;
+        let rate = exp(astype(weights.a_log, DType::promote(qkv.dtype(), DType::F32))?)?;
+        let forgetting = multiply(rate, softplus(&add(a, weights.dt_bias)?)?)?;
+        let g = exp(negative(forgetting)?)?;
+        let before = state.map(|state| &state.delta);
+        let (y, delta) = gated_delta(&q, &k, &v, &g, &sigmoid(b)?, before, None)?;
+
+        let dtype = y.dtype();
+        let wide = |x: &Array| astype(x, DType::promote(dtype, DType::F32));
+        let z = reshape(z, &[batch, steps, value_heads, value_dims])?;
+        let y = astype(&swiglu(&wide(&z)?, &wide(&(weights.norm)(&y)?)?)?, dtype)?;
+        let y = reshape(&y, &[batch, steps, value_heads * value_dims])?;
+        Ok((y, DeltaState { conv, delta }))
+    }
+}
+
+/// How many texts there are, and how many steps of each.
+fn of_tokens(x: &Array) -> Result<[usize; 2]> {
+    match *x.shape() {
+        [batch, steps, _] => Ok([batch, steps]),
+        _ => Err(Error::shape("GatedDeltaNet", "x", "[batch, steps, dims]", x.shape())),
+    }
+}
+
+/// `count` features from `from` on.
+fn part(x: &Array, from: usize, count: usize) -> Result<Array> {
+    x.index((Ellipsis, from as i64..(from + count) as i64))
+}
+
 /// What a [`GatedDeltaNet`] carries from one call to the next.
 #[derive(Clone, wootz_macros::Tree)]
 pub struct DeltaState {
@@ -74,21 +192,15 @@ pub struct GatedDeltaNet {
 impl GatedDeltaNet {
     /// Without biases, and with 1e-6 in the norm.
     pub fn new(dims: DeltaDims) -> Result<GatedDeltaNet> {
+        dims.check()?;
         let DeltaDims { dims: width, key_heads, value_heads, key_dims, value_dims, taps } = dims;
-        if key_heads == 0 || !value_heads.is_multiple_of(key_heads) {
-            let expected = format!("a multiple of {key_heads} key heads");
-            return Err(Error::argument("GatedDeltaNet", "value_heads", expected, value_heads));
-        }
-        if taps == 0 {
-            return Err(Error::argument("GatedDeltaNet", "taps", "at least 1", taps));
-        }
         let (keys, values) = (key_heads * key_dims, value_heads * value_dims);
         let rates = super::init::uniform(&[value_heads], 1e-3, 16.0, DType::F32, None)?;
         Ok(GatedDeltaNet {
             in_proj_qkvz: Linear::new(width, 2 * keys + 2 * values, false)?,
             in_proj_ba: Linear::new(width, 2 * value_heads, false)?,
             conv1d: ChannelConv {
-                weight: uniform(&[2 * keys + values, taps, 1], (1.0 / taps as f64).sqrt())?,
+                weight: uniform(&[dims.channels(), taps, 1], (1.0 / taps as f64).sqrt())?,
             },
             dt_bias: filled(&[value_heads], 1)?,
             a_log: log(rates)?.into(),
@@ -105,54 +217,17 @@ impl GatedDeltaNet {
         x: &Array,
         state: Option<&DeltaState>,
     ) -> Result<(Array, DeltaState)> {
-        let DeltaDims { key_heads, value_heads, key_dims, value_dims, .. } = self.dims;
-        let &[batch, steps, _] = x.shape() else {
-            return Err(Error::shape("GatedDeltaNet", "x", "[batch, steps, dims]", x.shape()));
+        of_tokens(x)?;
+        let (qkvz, ba) = (self.in_proj_qkvz.forward(x)?, self.in_proj_ba.forward(x)?);
+        let inputs = self.dims.apart(&qkvz, &ba)?;
+        let weights = DeltaWeights {
+            conv: &self.conv1d.weight,
+            dt_bias: &self.dt_bias,
+            a_log: &self.a_log,
+            norm: &|y| self.norm.forward(y),
         };
-        let shared = value_heads / key_heads;
-        // Each key head with its value heads.
-        let of_key_heads =
-            |x: Array| reshape(&x, &[batch, steps, key_heads, x.shape()[2] / key_heads]);
-        let qkvz = of_key_heads(self.in_proj_qkvz.forward(x)?)?;
-        let ba = of_key_heads(self.in_proj_ba.forward(x)?)?;
-        let part = |x: &Array, from: usize, count: usize| {
-            x.index((Ellipsis, from as i64..(from + count) as i64))
-        };
-        let flat = |x: Array| reshape(&x, &[batch, steps, x.size() / (batch * steps).max(1)]);
-        let values = shared * value_dims;
-        let q = flat(part(&qkvz, 0, key_dims)?)?;
-        let k = flat(part(&qkvz, key_dims, key_dims)?)?;
-        let v = flat(part(&qkvz, 2 * key_dims, values)?)?;
-        let z = part(&qkvz, 2 * key_dims + values, values)?;
-        let z = reshape(&z, &[batch, steps, value_heads, value_dims])?;
-        let (b, a) = (flat(part(&ba, 0, shared)?)?, flat(part(&ba, shared, shared)?)?);
-
-        let mixed = concatenate(&[q, k, v], -1)?;
-        let before = state.map(|state| &state.conv);
-        let (mixed, conv) = causal_conv1d(&mixed, &self.conv1d.weight, None, before, true)?;
-        let keys = key_heads * key_dims;
-        let heads = |from: usize, heads: usize, dims: usize| {
-            reshape(&part(&mixed, from, heads * dims)?, &[batch, steps, heads, dims])
-        };
-        let scale = 1.0 / (key_dims as f64).sqrt();
-        // Rows of length 1, and queries scaled as in attention. The norm adds to the mean of the
-        // squares.
-        let eps = (1e-6 * scale * scale) as f32;
-        let normal = |x: Array, by: f64| multiply(rms_norm(&x, None, eps)?, by);
-        let q = normal(heads(0, key_heads, key_dims)?, scale * scale)?;
-        let k = normal(heads(keys, key_heads, key_dims)?, scale)?;
-        let v = heads(2 * keys, value_heads, value_dims)?;
-        let rate = exp(astype(&self.a_log, DType::promote(x.dtype(), DType::F32))?)?;
-        let forgetting = multiply(rate, softplus(&add(a, &self.dt_bias)?)?)?;
-        let g = exp(negative(forgetting)?)?;
-        let before = state.map(|state| &state.delta);
-        let (y, delta) = gated_delta(&q, &k, &v, &g, &sigmoid(b)?, before, None)?;
-
-        let dtype = y.dtype();
-        let wide = |x: &Array| astype(x, DType::promote(dtype, DType::F32));
-        let y = swiglu(&wide(&z)?, &wide(&self.norm.forward(&y)?)?)?;
-        let y = flat(astype(&y, dtype)?)?;
-        Ok((self.out_proj.forward(&y)?, DeltaState { conv, delta }))
+        let (y, state) = self.dims.attend(&inputs, &weights, state)?;
+        Ok((self.out_proj.forward(&y)?, state))
     }
 }
 

@@ -55,7 +55,7 @@ pub use convolution::{
     Conv1d, Conv1dOptions, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
     ConvTransposeOptions,
 };
-pub use delta_net::{ChannelConv, DeltaDims, DeltaState, GatedDeltaNet};
+pub use delta_net::{ChannelConv, DeltaDims, DeltaInputs, DeltaState, DeltaWeights, GatedDeltaNet};
 pub use dropout::Dropout;
 pub use experts::{ExpertGate, GatedMlp, MoeDims, SparseMoe, SwitchGLU, SwitchLinear};
 pub use linear::{Bilinear, Embedding, Linear};

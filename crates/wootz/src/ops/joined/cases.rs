@@ -12,6 +12,10 @@ const WORDS: std::ops::Range<f64> = 0.0..4294967295.0;
 /// As the high byte of a `float16`, it is less than an eighth.
 const BYTES: std::ops::Range<f64> = 0.0..48.0;
 
+/// A sum's error twice, and three roundings more.
+const GATED: Tolerance =
+    Tolerance::Because(6.0, "two products are rounded, and multiplied behind a gate");
+
 /// Affine weights of 64 columns of the arrays that are given.
 fn affine(x: &[Array]) -> Result<Quantized> {
     Quantized::new(AFFINE, &x[0], Some(&x[1]), Some(&x[2]))
@@ -75,7 +79,7 @@ pub(crate) fn entries() -> Vec<Entry> {
             Ok(vec![matmul_glu(&x[0], Factor::Dense(&x[1]), Factor::Dense(&x[2]), by)?])
         })
         .range(-0.5..0.5)
-        .tolerance(Tolerance::Contraction)
+        .tolerance(GATED)
     };
     let quantized = Case::new(
         "affine",
@@ -94,7 +98,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         glu("silu", &[2, 33], 7, Gate::Silu),
         glu("gelu", &[1, 5], 4, Gate::GeluTanh),
         glu("many rows", &[3, 3, 4], 3, Gate::Silu),
-        quantized.tolerance(Tolerance::Contraction),
+        quantized.tolerance(GATED),
     ];
     vec![Entry { name: "matmul_each", cases: each }, Entry { name: "matmul_glu", cases: glus }]
 }
