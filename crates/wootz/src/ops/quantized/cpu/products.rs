@@ -98,7 +98,7 @@ pub(in crate::ops) fn scratch_from(
 }
 
 /// The matrix whose arrays are the inputs from `first` on, if products of `m` rows with its `n` rows of `k` weights
-/// are those of integers.
+/// are those of integers, and so few that weights are multiplied as they lie.
 pub(in crate::ops) fn integers<'a>(
     call: &CpuCall<'a>,
     scheme: Scheme,
@@ -107,9 +107,9 @@ pub(in crate::ops) fn integers<'a>(
     [m, n, k]: [usize; 3],
 ) -> Result<Option<Weights<'a>>> {
     let shape = Shape { lefts: 1, m, columns: k, rights: 1, n, chosen: None };
-    match shape.integers(scheme, level) {
-        Some(_) => weights(call, scheme, first, [n, k]),
-        None => Ok(None),
+    match shape.many() || shape.fine(level) {
+        true => Ok(None),
+        false => weights(call, scheme, first, [n, k]),
     }
 }
 
