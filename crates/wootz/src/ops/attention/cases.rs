@@ -2,10 +2,11 @@
 
 use super::backward::{AttentionBackward, AttentionBackwardMask};
 use super::{
-    AttentionOptions, AttentionSpec, MaskKind, attention, attention_backward_d, attention_with_lse,
-    quantized_attention,
+    AttentionOptions, AttentionSpec, Lengths, MaskKind, attention, attention_backward_d,
+    attention_with_lse, quantized_attention,
 };
 use crate::array::{Array, DType};
+use crate::device::Device;
 use crate::error::Result;
 use crate::op::{Case, Entry, Tolerance, evaluate_argument};
 use crate::ops::Quantized;
@@ -168,8 +169,7 @@ fn forward() -> Vec<Case> {
             .fixed(3, DType::I32, 0.0..40.0),
         shapes(1, [1, 1], [17, 21], [8, 8])
             .case("sequences", &[], |x| {
-                let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], x[0].device());
-                let (queries, keys) = (ends(&[0, 5, 5, 17])?, ends(&[0, 7, 10, 21])?);
+                let [queries, keys] = sequences(x[0].device())?;
                 let options = AttentionOptions {
                     causal: true,
                     sequences: Some((&queries, &keys)),
@@ -202,6 +202,12 @@ fn forward() -> Vec<Case> {
     ]
 }
 
+/// The ends of three sequences of 17 queries and 21 keys, of which one has no queries.
+fn sequences(device: &Device) -> Result<[Array; 2]> {
+    let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], device);
+    Ok([ends(&[0, 5, 5, 17])?, ends(&[0, 7, 10, 21])?])
+}
+
 fn backward_d() -> Vec<Case> {
     let case = |(queries, dims): (usize, usize)| {
         let shape = [2, 3, queries, dims];
@@ -215,18 +221,28 @@ fn backward_d() -> Vec<Case> {
 
 /// What the backward takes before its optional inputs. Only `q`, `k`, `v` and the output's gradient
 /// are drawn: the rest must belong to them.
-fn given(spec: AttentionSpec, x: &[Array], mask: Option<&Array>) -> Result<Vec<Array>> {
-    let options = AttentionOptions {
+fn given(
+    spec: AttentionSpec,
+    x: &[Array],
+    mask: Option<&Array>,
+    lengths: &[Array],
+) -> Result<Vec<Array>> {
+    let mut options = AttentionOptions {
         causal: spec.causal,
         window: spec.window.map(|window| window as i64),
         softcap: spec.softcap,
         mask,
         ..AttentionOptions::new(spec.scale)
     };
+    match lengths {
+        [length] => options.key_length = Some(length),
+        [queries, keys] => options.sequences = Some((queries, keys)),
+        _ => {}
+    }
     let (out, lse) = attention_with_lse(&x[0], &x[1], &x[2], &options)?;
     let d = attention_backward_d(&out, &x[3])?;
     let mut all = Vec::new();
-    for array in x[..4].iter().chain([&lse, &d]).chain(mask) {
+    for array in x[..4].iter().chain([&lse, &d]).chain(mask).chain(lengths) {
         all.push(array.contiguous()?);
     }
     all.iter().try_for_each(evaluate_argument)?;
@@ -236,7 +252,13 @@ fn given(spec: AttentionSpec, x: &[Array], mask: Option<&Array>) -> Result<Vec<A
 fn backward() -> Vec<Case> {
     let call = |spec: AttentionSpec| {
         move |x: &[Array]| {
-            let given = given(spec, x, x.get(4))?;
+            let mask = x.get(4).filter(|_| spec.mask != MaskKind::None);
+            let lengths = match spec.lengths {
+                Lengths::All => Vec::new(),
+                Lengths::Valid => x[4..5].to_vec(),
+                Lengths::Sequences => sequences(x[0].device())?.into(),
+            };
+            let given = given(spec, x, mask, &lengths)?;
             let op = AttentionBackward::new(spec);
             Ok(Array::apply_all(op, &given.iter().collect::<Vec<_>>())?.into_vec())
         }
@@ -244,6 +266,8 @@ fn backward() -> Vec<Case> {
     let spec = AttentionSpec::causal(SCALE);
     let window = AttentionSpec { window: Some(4), ..spec };
     let mask = AttentionSpec { mask: MaskKind::Bool, ..AttentionSpec::new(SCALE) };
+    let valid = AttentionSpec { lengths: Lengths::Valid, ..spec };
+    let several = AttentionSpec { lengths: Lengths::Sequences, ..spec };
     let added = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
     let soft = AttentionSpec { softcap: Some(2.5), ..AttentionSpec::new(SCALE) };
     vec![
@@ -255,6 +279,13 @@ fn backward() -> Vec<Case> {
         shapes(1, [1, 1], [3, 7], [8, 8])
             .case("softcap", &[&[1, 1, 3, 8]], call(soft))
             .dtypes(SINGLE),
+        shapes(3, [2, 1], [9, 40], [8, 8])
+            .case("valid lengths", &[&[3, 2, 9, 8], &[3]], call(valid))
+            .fixed(4, DType::I32, 0.0..40.0)
+            .dtypes(TWO),
+        shapes(1, [1, 1], [17, 21], [8, 8])
+            .case("sequences", &[&[1, 1, 17, 8]], call(several))
+            .dtypes(TWO),
         // Tiles of several sizes where there are cooperative matrices.
         shapes(1, [1, 1], [70, 70], [8, 8]).case("70", &[&[1, 1, 70, 8]], call(spec)).dtypes(TWO),
         shapes(1, [2, 1], [33, 40], [64, 64])
@@ -280,7 +311,7 @@ fn backward() -> Vec<Case> {
 fn backward_mask() -> Vec<Case> {
     let call = |x: &[Array]| {
         let spec = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
-        let given = given(spec, x, x.get(4))?;
+        let given = given(spec, x, x.get(4), &[])?;
         let op = AttentionBackwardMask::new(spec);
         Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
     };
