@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 
 use super::Level;
 use super::formats::AT_ONCE;
-use super::vector::{GROUP, exact_place};
+use super::vector::{GROUP, even_first};
 use crate::cpu::tile::Storage;
 use crate::cpu::{simd, threads};
 use crate::error::{Error, Result};
@@ -15,12 +15,20 @@ use crate::error::{Error, Result};
 /// Rows of activations in fixed point, in memory that the caller lends.
 pub(crate) struct Activations<'a> {
     level: Level,
+    order: Order,
     rows: usize,
     columns: usize,
     /// Rows begin in lines of their own.
     codes: &'a [Line],
     /// For eight groups at a time, see [`Side`].
     sides: &'a [Side],
+}
+
+/// How activations lie in a group: as codes do that were unpacked the shortest way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Plain,
+    EvenFirst,
 }
 
 /// What belongs to the codes of eight groups. A sum is of the rounded activations, so that an offset
@@ -66,7 +74,7 @@ impl<'a> Activations<'a> {
     /// infinity or a NaN, or with nothing but the smallest numbers.
     pub(crate) fn round<T: Storage<Wide = f32> + Sync>(
         op: &'static str,
-        level: Level,
+        (level, order): (Level, Order),
         x: &[T],
         columns: usize,
         memory: &'a mut [u8],
@@ -94,9 +102,19 @@ impl<'a> Activations<'a> {
                 let codes = bytemuck::cast_slice_mut(codes);
                 let x = &x[row * columns..(row + 1) * columns];
                 let sides = &mut sides[row * blocks..(row + 1) * blocks];
-                let largest = match level {
-                    Level::Exact => simd::run(Round::<T, true> { x, codes, sides }),
-                    Level::Fast => simd::run(Round::<T, false> { x, codes, sides }),
+                let largest = match (level, order) {
+                    (Level::Exact, Order::Plain) => {
+                        simd::run(Round::<T, true, false> { x, codes, sides })
+                    }
+                    (Level::Exact, Order::EvenFirst) => {
+                        simd::run(Round::<T, true, true> { x, codes, sides })
+                    }
+                    (Level::Fast, Order::Plain) => {
+                        simd::run(Round::<T, false, false> { x, codes, sides })
+                    }
+                    (Level::Fast, Order::EvenFirst) => {
+                        simd::run(Round::<T, false, true> { x, codes, sides })
+                    }
                 };
                 let fits = largest == 0.0 || (largest > SMALLEST && largest.is_finite());
                 if !fits {
@@ -105,11 +123,15 @@ impl<'a> Activations<'a> {
             }
         });
         let fit = unfit.into_inner() == 0;
-        Ok(fit.then_some(Activations { level, rows, columns, codes, sides }))
+        Ok(fit.then_some(Activations { level, order, rows, columns, codes, sides }))
     }
 
     pub(crate) fn level(&self) -> Level {
         self.level
+    }
+
+    pub(crate) fn order(&self) -> Order {
+        self.order
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -150,13 +172,15 @@ fn sizes(level: Level, columns: usize) -> (usize, usize) {
 }
 
 /// One row; gives the largest magnitude, or NaN.
-struct Round<'a, T, const EXACT: bool> {
+struct Round<'a, T, const EXACT: bool, const EVEN_FIRST: bool> {
     x: &'a [T],
     codes: &'a mut [u8],
     sides: &'a mut [Side],
 }
 
-impl<T: Storage<Wide = f32>, const EXACT: bool> pulp::WithSimd for Round<'_, T, EXACT> {
+impl<T: Storage<Wide = f32>, const EXACT: bool, const EVEN_FIRST: bool> pulp::WithSimd
+    for Round<'_, T, EXACT, EVEN_FIRST>
+{
     type Output = f32;
 
     #[inline(always)]
@@ -175,7 +199,7 @@ impl<T: Storage<Wide = f32>, const EXACT: bool> pulp::WithSimd for Round<'_, T, 
             for (group, (x, codes)) in x.iter().zip(codes.chunks_exact_mut(bytes)).enumerate() {
                 let largest = magnitude(x);
                 most = most.max(largest.to_bits());
-                let (scale, halves) = round::<EXACT>(x, largest, codes);
+                let (scale, halves) = round::<EXACT, EVEN_FIRST>(x, largest, codes);
                 side.scales[group] = scale;
                 side.sums[group] = scale * halves[0].wrapping_add(halves[1]) as f32;
                 for (half, sum) in halves.into_iter().enumerate() {
@@ -203,7 +227,11 @@ fn magnitude(x: &[f32; GROUP]) -> f32 {
 
 /// Writes the codes of a group, and gives its scale and the sums of its halves.
 #[inline(always)]
-fn round<const EXACT: bool>(x: &[f32; GROUP], largest: f32, codes: &mut [u8]) -> (f32, [i32; 2]) {
+fn round<const EXACT: bool, const EVEN_FIRST: bool>(
+    x: &[f32; GROUP],
+    largest: f32,
+    codes: &mut [u8],
+) -> (f32, [i32; 2]) {
     let most = if EXACT { 32767.0 } else { 127.0 };
     let inverse = if largest > SMALLEST { most / largest } else { 0.0 };
     let scale = if largest > SMALLEST { largest / most } else { 0.0 };
@@ -219,13 +247,15 @@ fn round<const EXACT: bool>(x: &[f32; GROUP], largest: f32, codes: &mut [u8]) ->
     }
     if EXACT {
         for (i, rounded) in rounded.into_iter().enumerate() {
-            let place = 2 * exact_place(i);
+            let place = 2 * if EVEN_FIRST { even_first(i) } else { i };
             codes[place..place + 2].copy_from_slice(&(rounded as i16).to_le_bytes());
         }
     } else {
-        for (code, rounded) in codes.iter_mut().zip(rounded) {
-            *code = rounded as i8 as u8;
+        let mut bytes = [0; GROUP];
+        for (i, rounded) in rounded.into_iter().enumerate() {
+            bytes[if EVEN_FIRST { even_first(i) } else { i }] = rounded as i8 as u8;
         }
+        codes[..GROUP].copy_from_slice(&bytes);
     }
     (scale, halves)
 }

@@ -38,23 +38,30 @@ const BYTE_OF_BIT: [u8; GROUP] = {
     places
 };
 
-/// Sixteen bytes as words. As an intrinsic, the compiler would take the bytes apart first, and then widen
+/// Sixteen bytes as words. As intrinsics, the compiler would take the bytes apart first, and then widen
 /// each part.
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn widened(from: *const u8) -> __m256i {
-    let words;
-    // SAFETY: the caller has AVX2 and gives sixteen bytes, which are read and no more.
-    unsafe {
-        asm!(
-            "vpmovzxbw {words}, [{from}]",
-            words = out(ymm_reg) words,
-            from = in(reg) from,
-            options(pure, readonly, nostack, preserves_flags)
-        );
-    }
-    words
+macro_rules! widened {
+    ($name:ident, $instruction:literal) => {
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $name(from: *const u8) -> __m256i {
+            let words;
+            // SAFETY: the caller has AVX2 and gives sixteen bytes, which are read and no more.
+            unsafe {
+                asm!(
+                    concat!($instruction, " {words}, [{from}]"),
+                    words = out(ymm_reg) words,
+                    from = in(reg) from,
+                    options(pure, readonly, nostack, preserves_flags)
+                );
+            }
+            words
+        }
+    };
 }
+
+widened!(widened, "vpmovzxbw");
+widened!(widened_signed, "vpmovsxbw");
 
 // SAFETY (of all blocks below): the caller has the instruction set and gives readable or writable
 // memory of the vectors' sizes; no instruction here needs alignment.
@@ -166,6 +173,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn wide_bytes(from: *const u8) -> [__m256i; 2] {
+        // SAFETY: see above.
+        unsafe { [widened_signed(from), widened_signed(from.add(GROUP / 2))] }
+    }
+    #[inline(always)]
     unsafe fn parts(wide: [__m256i; 2]) -> [__m256i; 2] {
         wide
     }
@@ -180,7 +192,7 @@ impl Simd for Avx2 {
         unsafe { _mm256_castsi256_ps(bytes) }
     }
     #[inline(always)]
-    unsafe fn wide_nibble_pairs(from: *const u8) -> [__m256i; 2] {
+    unsafe fn wide_nibbles(from: *const u8) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe {
             let words = widened(from);

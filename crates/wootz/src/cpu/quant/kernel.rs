@@ -3,7 +3,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::activations::X;
+use super::activations::{Order, X};
 use super::formats::{AT_ONCE, Format, Row};
 use super::vector::{GROUP, Portable, Simd, total};
 
@@ -20,6 +20,8 @@ const LINE: usize = 64;
 
 /// The kernels of one format.
 pub(super) struct Kernels {
+    /// By level, how activations must lie in a group.
+    pub(super) orders: [Order; 2],
     /// By level (fast, exact): some rows of weights with one of activations, one with two, one with four.
     pub(super) dots: [[Dot; 3]; 2],
     pub(super) decode: Decode,
@@ -209,7 +211,7 @@ unsafe fn multiply<F: Format, S: Simd, const EXACT: bool, const R: usize, const 
             for r in 0..R {
                 let codes: Codes<S> = match EXACT {
                     true => Codes::Wide(F::wide_codes::<S>(&rows[r], block, group)),
-                    false => Codes::Bytes(F::codes::<S>(&rows[r], block, group)),
+                    false => Codes::Bytes(F::dot_codes::<S>(&rows[r], block, group)),
                 };
                 for n in 0..N {
                     let x = x[n].codes.add(at);
@@ -291,6 +293,7 @@ macro_rules! instruction_set {
 
             pub(in super::super) const fn table<F: Format>() -> Kernels {
                 Kernels {
+                    orders: F::ORDERS,
                     dots: [
                         [dot::<F, false, AT_A_TIME, 1>, dot::<F, false, 1, 2>, dot::<F, false, 1, MOST>],
                         [dot::<F, true, AT_A_TIME, 1>, dot::<F, true, 1, 2>, dot::<F, true, 1, MOST>],
@@ -305,5 +308,8 @@ macro_rules! instruction_set {
 instruction_set!(any, Portable, one_by_one,);
 #[cfg(target_arch = "x86_64")]
 instruction_set!(avx2, super::super::avx2::Avx2, dot, #[target_feature(enable = "avx2,fma,f16c")]);
+#[cfg(target_arch = "x86_64")]
+instruction_set!(vnni, super::super::vnni::Vnni, dot,
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]);
 #[cfg(target_arch = "aarch64")]
 instruction_set!(neon, super::super::neon::Neon, dot, #[target_feature(enable = "neon,dotprod")]);

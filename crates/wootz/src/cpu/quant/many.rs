@@ -14,7 +14,7 @@ use super::{Activations, Level, Pairs, Shape, Weights};
 use crate::cpu::simd::Ahead;
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Bytes of a panel's codes: with what belongs to them, they stay in the cache nearest to the core.
 const PANEL: usize = 16 << 10;
@@ -34,10 +34,7 @@ impl Weights<'_> {
         pairs: Pairs<'_>,
         to: &mut [T],
     ) -> Result<()> {
-        if x.columns() != self.columns {
-            let expected = format!("a last dimension of {}", self.columns);
-            return Err(Error::argument(op, "x", expected, x.columns()));
-        }
+        self.check_activations(op, x)?;
         let matrices = self.rows.checked_div(n).unwrap_or(0);
         let runs = Runs::new(op, pairs, x.rows(), matrices)?;
         super::check_output(op, runs.outputs().checked_mul(n), to.len())?;
@@ -161,12 +158,18 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
 
     /// Asks for the memory of some groups of a row.
     fn fetch(&self, row: usize, first: usize, groups: usize) {
-        let Shape { weights, bytes, .. } = self.weights.format.shape();
-        let groups_of_block = weights / GROUP;
-        let start = row * self.weights.pitch() + first / groups_of_block * bytes;
-        let end = (start + groups.div_ceil(groups_of_block) * bytes).min(self.weights.codes.len());
-        if start < end {
-            Ahead::of(self.weights.codes).fetch_all(start..end);
+        let Weights { format, columns, codes, apart, .. } = *self.weights;
+        let Shape { weights, bytes, .. } = format.shape();
+        let ask = |array: &[u8], weights: usize, bytes: usize| {
+            let at = |column: usize| (row * (columns / weights) + column / weights) * bytes;
+            let end = at((first + groups) * GROUP).min(array.len());
+            Ahead::of(array).fetch_all(at(first * GROUP).min(end)..end);
+        };
+        ask(codes, weights, bytes);
+        for array in [apart.scales, apart.biases] {
+            if !array.is_empty() {
+                ask(array, apart.group, apart.numbers.bytes());
+            }
         }
     }
 }

@@ -23,7 +23,7 @@ mod vector;
 #[cfg(target_arch = "x86_64")]
 mod vnni;
 
-pub(crate) use activations::Activations;
+pub(crate) use activations::{Activations, Order};
 pub(crate) use formats::Numbers;
 pub(crate) use panels::{DEPTH, Floats};
 pub(crate) use product::{Pair, Pairs, multiply_each};
@@ -184,6 +184,7 @@ impl Format {
             let kernels = tables!(self, Kernels, kernel::avx2);
             sets.push(Set { kernels, panels: tables!(self, [Panels; 2], tiles::avx2) });
             if detected(1, vnni::detected) {
+                let kernels = tables!(self, Kernels, kernel::vnni);
                 sets.push(Set { kernels, panels: tables!(self, [Panels; 2], tiles::vnni) });
             }
         }
@@ -281,6 +282,27 @@ impl<'a> Weights<'a> {
         check("scales", each(0), apart.group, apart.scales.len())?;
         check("biases", each(1), apart.group, apart.biases.len())?;
         Ok(Weights { format, rows, columns, codes, apart, set: format.kernels() })
+    }
+
+    /// How activations of a level must lie to be multiplied.
+    pub(crate) fn order(&self, level: Level) -> Order {
+        self.set.kernels.orders[(level == Level::Exact) as usize]
+    }
+
+    /// Whether activations can be multiplied with the rows.
+    fn check_activations(&self, op: &'static str, x: &Activations<'_>) -> Result<()> {
+        if x.columns() != self.columns {
+            let expected = format!("a last dimension of {}", self.columns);
+            return Err(Error::argument(op, "x", expected, x.columns()));
+        }
+        let order = self.order(x.level());
+        match x.order() == order {
+            true => Ok(()),
+            false => {
+                let expected = format!("activations in the order {order:?}");
+                Err(Error::argument(op, "x", expected, format!("{:?}", x.order())))
+            }
+        }
     }
 
     /// Bytes of a row of codes.

@@ -161,6 +161,15 @@ impl Simd for Neon {
         })
     }
     #[inline(always)]
+    unsafe fn wide_bytes(from: *const u8) -> Self::Wide {
+        // SAFETY: see above.
+        unsafe {
+            let Two(first, last) = Self::load(from).map(|bytes| vreinterpretq_s8_u8(bytes));
+            let low = [vmovl_s8(vget_low_s8(first)), vmovl_s8(vget_low_s8(last))];
+            Two(low, [vmovl_high_s8(first), vmovl_high_s8(last)])
+        }
+    }
+    #[inline(always)]
     unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
         // SAFETY: see above.
         let part = |i: usize| wide.map(|words| unsafe { vreinterpretq_u8_s16(words[i]) });

@@ -54,10 +54,7 @@ impl Weights<'_> {
         pairs: Pairs<'_>,
         to: &mut [T],
     ) -> Result<()> {
-        if x.columns() != self.columns {
-            let expected = format!("a last dimension of {}", self.columns);
-            return Err(Error::argument(op, "x", expected, x.columns()));
-        }
+        self.check_activations(op, x)?;
         let matrices = self.rows.checked_div(n).unwrap_or(0);
         let job = Job { weights: self, n, x, pairs: Runs::new(op, pairs, x.rows(), matrices)? };
         super::check_output(op, job.pairs.outputs().checked_mul(n), to.len())?;

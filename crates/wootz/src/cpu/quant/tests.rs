@@ -266,7 +266,8 @@ fn multiply(weights: &Weights<'_>, way: Way, level: Level, x: &[f32]) -> Option<
     let memory = bytemuck::cast_slice_mut::<u128, u8>(&mut memory);
     let start = memory.as_ptr().align_offset(64);
     let memory = &mut memory[start..];
-    let x = Activations::round("test", level, x, weights.columns, memory).unwrap()?;
+    let how = (level, weights.order(level));
+    let x = Activations::round("test", how, x, weights.columns, memory).unwrap()?;
     let mut results = vec![f32::NAN; rows * weights.rows];
     match way {
         Way::Few => weights.multiply("test", weights.rows, &x, Pairs::Each, &mut results),
@@ -498,7 +499,13 @@ fn chosen_products_have_the_bits_of_single_ones() {
         let mut memory = vec![0u128; bytes.div_ceil(16) + 4];
         let memory = bytemuck::cast_slice_mut::<u128, u8>(&mut memory);
         let start = memory.as_ptr().align_offset(64);
-        let rounded = Activations::round("test", level, &x, columns, &mut memory[start..]);
+        let rounded = Activations::round(
+            "test",
+            (level, matrix.weights().order(level)),
+            &x,
+            columns,
+            &mut memory[start..],
+        );
         let rounded = rounded.unwrap().unwrap();
         let mut pairs = chosen.map(|(left, right)| Pair::new(left, right));
         let pairs = Pairs::Chosen { rows: 1, pairs: &mut pairs };
@@ -535,6 +542,7 @@ fn what_integers_do_not_stand_for_is_left_to_others_and_zeros_give_zero() {
 
 #[test]
 fn sizes_that_do_not_fit_are_errors() {
+    const EXACT: (Level, Order) = (Level::Exact, Order::Plain);
     let codes = [0u8; 36];
     let new = |shape, bytes: usize| {
         Weights::new("quantized_matmul", Format::Q4_0, shape, &codes[..bytes], Apart::NONE)
@@ -547,7 +555,7 @@ fn sizes_that_do_not_fit_are_errors() {
     let product = |weights: &Weights<'_>, columns: usize, pairs: Pairs<'_>, to: &mut [f32]| {
         let mut memory = AlignedMemory([0; 1024]);
         let x = &[0.0f32; 64][..columns];
-        let x = Activations::round("test", Level::Exact, x, columns, &mut memory.0)?;
+        let x = Activations::round("test", EXACT, x, columns, &mut memory.0)?;
         weights.multiply("quantized_matmul", weights.rows, &x.unwrap(), pairs, to)
     };
     assert!(product(&weights, 32, Pairs::Each, &mut [0.0]).is_err());
@@ -558,7 +566,7 @@ fn sizes_that_do_not_fit_are_errors() {
         assert!(product(&weights, 64, pairs, &mut [0.0]).is_err());
     }
     let mut short = AlignedMemory([0; 1024]);
-    let short = Activations::round("test", Level::Exact, &[0.0f32; 64], 64, &mut short.0[..64]);
+    let short = Activations::round("test", EXACT, &[0.0f32; 64], 64, &mut short.0[..64]);
     assert!(short.is_err());
     let affine =
         Apart { scales: &codes[..2], biases: &codes[..2], numbers: Numbers::F16, group: 48 };

@@ -208,7 +208,7 @@ unsafe fn pack<F: Format, S: Simd, const WORDS: bool>(
                             codes[i] = S::as_floats(part);
                         }
                     } else {
-                        let mut bytes = F::codes::<S>(row, block, group);
+                        let mut bytes = F::dot_codes::<S>(row, block, group);
                         if F::SIGNED {
                             bytes = S::xor(bytes, S::bytes(&[to.flip; GROUP]));
                         }

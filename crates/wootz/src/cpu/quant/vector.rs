@@ -53,18 +53,20 @@ pub(super) trait Simd: Copy + 'static {
 
     /// Codes as words of 16 bits: the even ones, then the odd ones. They are signed, or else below 256.
     unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide;
-    /// [`Simd::nibble_pairs`], widened.
-    unsafe fn wide_nibble_pairs(from: *const u8) -> Self::Wide {
+    /// The low nibbles of sixteen bytes, then their high nibbles.
+    unsafe fn wide_nibbles(from: *const u8) -> Self::Wide {
         // SAFETY: passed on to the caller.
         unsafe { Self::widen(false, Self::nibble_pairs(from)) }
     }
-    /// Words as they are multiplied with those of activations: the even ones, then the odd ones.
+    /// Thirty-two bytes with a sign, in their order.
+    unsafe fn wide_bytes(from: *const u8) -> Self::Wide;
+    /// Words as they are multiplied with those of activations, the first sixteen and the last.
     unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2];
     /// Words less a number.
     unsafe fn subtract(words: Self::Bytes, by: i16) -> Self::Bytes;
     /// The same bits.
     unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats;
-    /// The dot product of a group with activations of 16 bits, of which the even ones come first.
+    /// The dot product of a group with activations of 16 bits in the same order.
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums;
     /// The dot product of a group with activations of 8 bits. Codes are signed, or else below 128.
     unsafe fn dot(signed: bool, codes: Self::Bytes, activations: *const u8) -> Self::Sums;
@@ -134,9 +136,10 @@ pub(super) unsafe fn total<S: Simd>(x: S::Floats) -> f32 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// Where in a group of sixteen-bit activations element `i` lies.
+/// Where element `i` of a group lies if the even ones come first: activations of 16 bits, and those of 8 bits for
+/// codes that are unpacked so.
 #[inline(always)]
-pub(super) fn exact_place(i: usize) -> usize {
+pub(super) fn even_first(i: usize) -> usize {
     i / 2 + GROUP / 2 * (i % 2)
 }
 
@@ -236,9 +239,15 @@ impl Simd for Portable {
     unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide {
         let mut wide = [0; GROUP];
         for (i, code) in codes.into_iter().enumerate() {
-            wide[exact_place(i)] = if signed { code as i8 as i16 } else { code as i16 };
+            wide[even_first(i)] = if signed { code as i8 as i16 } else { code as i16 };
         }
         wide
+    }
+    #[inline(always)]
+    unsafe fn wide_bytes(from: *const u8) -> Self::Wide {
+        // SAFETY: passed on to the caller.
+        let bytes: [u8; GROUP] = unsafe { read(from) };
+        bytes.map(|byte| byte as i8 as i16)
     }
     #[inline(always)]
     unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {

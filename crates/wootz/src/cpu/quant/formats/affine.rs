@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{AT_ONCE, Format, Numbers, Row, Scales, both, read, with_offsets};
+use super::{AT_ONCE, Format, Numbers, Order, Row, Scales, both, read, with_offsets};
 use crate::cpu::quant::vector::{GROUP, Simd, all};
 
 /// Codes of `BITS` bits, element `i` of a row at bit `i · BITS`.
@@ -13,6 +13,10 @@ impl<const BITS: usize> Format for Affine<BITS> {
     // Bytes are moved down by 128, because products of larger ones do not fit.
     const SIGNED: bool = BITS == 8;
     const NIBBLES: bool = BITS <= 4;
+    const ORDERS: [Order; 2] = match BITS {
+        4 => [Order::EvenFirst, Order::EvenFirst],
+        _ => [Order::Plain, Order::EvenFirst],
+    };
     const ZERO: i16 = if BITS == 8 { -128 } else { 0 };
 
     #[inline(always)]
@@ -29,8 +33,19 @@ impl<const BITS: usize> Format for Affine<BITS> {
         // SAFETY: passed on to the caller.
         unsafe {
             match BITS {
-                4 => S::wide_nibble_pairs(Self::group(row, block, group)),
+                4 => S::wide_nibbles(Self::group(row, block, group)),
                 _ => S::widen(Self::SIGNED, Self::codes::<S>(row, block, group)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn dot_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match BITS {
+                4 => S::nibbles(Self::group(row, block, group)),
+                _ => Self::codes::<S>(row, block, group),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! GGUF's blocks of thirty-two: one f16 scale each, and maybe an offset.
 
-use super::{AT_ONCE, Format, Row, Scales, plain, read, with_offsets};
+use super::{AT_ONCE, Format, Order, Row, Scales, plain, read, with_offsets};
 use crate::cpu::quant::vector::{GROUP, Simd};
 
 /// The f16 at the same place in every block.
@@ -43,6 +43,10 @@ macro_rules! nibble_blocks {
             const BYTES: usize = AT_ONCE * $bytes;
             const NIBBLES: bool = $fifth.is_none();
             const OFFSETS: bool = $offset.is_some();
+            const ORDERS: [Order; 2] = match Self::NIBBLES {
+                true => [Order::Plain, Order::Plain],
+                false => [Order::Plain, Order::EvenFirst],
+            };
             const ZERO: i16 = $zero;
 
             #[inline(always)]
@@ -74,6 +78,20 @@ macro_rules! nibble_blocks {
                     }
                 }
             }
+
+            #[inline(always)]
+            unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+                // SAFETY: passed on to the caller.
+                unsafe {
+                    match Self::NIBBLES {
+                        true => {
+                            let block = at::<$bytes>(row, block, group);
+                            S::wide_nibbles(block.add($bytes - GROUP / 2))
+                        }
+                        false => S::widen(false, Self::codes::<S>(row, block, group)),
+                    }
+                }
+            }
         }
     )*};
 }
@@ -96,6 +114,7 @@ impl Format for Q8_0 {
     const BYTES: usize = AT_ONCE * 34;
     const SIGNED: bool = true;
     const OFFSETS: bool = false;
+    const ORDERS: [Order; 2] = [Order::Plain, Order::Plain];
 
     #[inline(always)]
     unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {
@@ -107,5 +126,11 @@ impl Format for Q8_0 {
     unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
         // SAFETY: passed on to the caller.
         unsafe { S::load(at::<34>(row, block, group).add(2)) }
+    }
+
+    #[inline(always)]
+    unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+        // SAFETY: passed on to the caller.
+        unsafe { S::wide_bytes(at::<34>(row, block, group).add(2)) }
     }
 }

@@ -11,6 +11,7 @@ pub(super) use blocks::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 pub(super) use k_quants::{Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(super) use nonlinear::{Iq4Nl, Iq4Xs, Mxfp4, Mxfp4Blocks, Nvfp4};
 
+use super::activations::Order;
 use super::vector::Simd;
 
 /// Groups whose scales are read at once. In K-quants they are one block.
@@ -70,6 +71,8 @@ pub(super) trait Format {
     const HALVES: bool = false;
     /// Whether there are offsets.
     const OFFSETS: bool = true;
+    /// How [`Format::dot_codes`] and [`Format::wide_codes`] lie in a group, and so must activations.
+    const ORDERS: [Order; 2] = [Order::Plain, Order::EvenFirst];
     /// What codes count from: a weight is `scale · (code - ZERO) + offset`.
     const ZERO: i16 = 0;
 
@@ -78,6 +81,13 @@ pub(super) trait Format {
 
     /// The codes of group `8 · block + group`.
     unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes;
+
+    /// The same in the order that is shortest to unpack, for products: activations are laid out alike.
+    #[inline(always)]
+    unsafe fn dot_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::codes::<S>(row, block, group) }
+    }
 
     /// The same as words, for formats that have a shorter way to them.
     #[inline(always)]

@@ -14,7 +14,13 @@ use crate::ops::indexing::offsets::{by_index, check, place};
 use crate::quant::{Activations as Level, Scheme};
 
 /// Rows of activations with a matrix from which on unpacking the weights is faster.
-const MANY: usize = 6;
+fn many(level: Level) -> usize {
+    match level {
+        Level::Exact => 8,
+        Level::Fast => 6,
+    }
+}
+
 /// Weights of a matrix up to which exact products are sums of floats. Sums of few products show the rounding of
 /// each, and with so few weights speed does not matter.
 const SMALL: usize = 1 << 16;
@@ -60,8 +66,8 @@ impl Shape {
     }
 
     /// Whether activations are many. As a product's bits depend on it, it is a question of shapes alone.
-    fn many(&self) -> bool {
-        self.outputs() >= MANY * self.rights
+    fn many(&self, level: Level) -> bool {
+        self.outputs() >= many(level) * self.rights
     }
 
     /// Whether products should be those of floats.
@@ -143,9 +149,9 @@ where
     // Activations that are not finite are not integers, either.
     if let Some(weights) = &weights
         && !shape.fine(level)
-        && let Some(x) = Activations::round(op, level, x, columns, memory)?
+        && let Some(x) = Activations::round(op, (level, weights.order(level)), x, columns, memory)?
     {
-        return match shape.many() {
+        return match shape.many(level) {
             true => weights.multiply_many(op, n, &x, shape.pairs(pairs), output),
             false => weights.multiply(op, n, &x, shape.pairs(pairs), output),
         };
