@@ -87,25 +87,30 @@ unsafe fn turned<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     // Copied, because the compiler must take it that the stores could change the panel.
     let Panel { across, width, pitch, .. } = *panel;
     let whole = steps - steps % V::LANES;
-    for p in (0..whole).step_by(V::LANES) {
+    // A cache line of every line of a group at a time: lines that lie a power of two apart share
+    // few places of the nearest cache, which the other groups' lines take.
+    let at_once = (64 / size_of::<T>()).max(V::LANES);
+    for block in (0..whole).step_by(at_once) {
         // Backwards, because a group may reach into the first group of the next step.
         for group in (0..groups).rev() {
             let first = group * V::LANES;
-            // SAFETY: lines below `width` and steps below `k` are readable; `panel` says why
-            // the stores may reach past the pitch.
-            unsafe {
-                let mut square = [V::splat(V::Scalar::ZERO); 8];
-                for (i, line) in square.iter_mut().enumerate().take(V::LANES) {
-                    if first + i < width {
-                        let at = (first + i) as isize * across + p as isize;
-                        // So many lines at once are more than processors foresee.
-                        V::prefetch(from.wrapping_offset(at + AHEAD_ALONG).cast());
-                        *line = <T as Lanes<V>>::load(from.offset(at));
+            for p in (block..whole.min(block + at_once)).step_by(V::LANES) {
+                // SAFETY: lines below `width` and steps below `k` are readable; `panel` says why
+                // the stores may reach past the pitch.
+                unsafe {
+                    let mut square = [V::splat(V::Scalar::ZERO); 8];
+                    for (i, line) in square.iter_mut().enumerate().take(V::LANES) {
+                        if first + i < width {
+                            let at = (first + i) as isize * across + p as isize;
+                            // So many lines at once are more than processors foresee.
+                            V::prefetch(from.wrapping_offset(at + AHEAD_ALONG).cast());
+                            *line = <T as Lanes<V>>::load(from.offset(at));
+                        }
                     }
-                }
-                V::transpose(&mut square);
-                for (i, step) in square.iter().enumerate().take(V::LANES) {
-                    step.store(to.add((p + i) * pitch + first));
+                    V::transpose(&mut square);
+                    for (i, step) in square.iter().enumerate().take(V::LANES) {
+                        step.store(to.add((p + i) * pitch + first));
+                    }
                 }
             }
         }
