@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use crate::array::{Array, DType, Meta};
 use crate::cpu::simd::rows::LANES;
 use crate::cpu::simd::{Real, dispatch};
-use crate::cpu::tile::Storage;
+use crate::cpu::tile::{Storage, is_wide};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 use crate::op::{Batch, Metas, Op, expect_contiguous, expect_float, expect_inputs};
@@ -85,13 +85,17 @@ impl Op for Cutoff {
 fn cut<T: Storage<Wide = f32> + Send + Sync>(call: &mut CpuCall<'_>, cutoff: Cutoff) -> Result<()> {
     let x = call.input::<T>(0)?;
     let length = call.meta(0).shape().last().copied().unwrap_or(1);
+    // As they are, if they are stored as they are computed.
+    let stored = if is_wide(call.meta(0).dtype) { bytemuck::try_cast_slice(x).ok() } else { None };
     let (values, indices) = call.outputs2::<T, u32>()?;
     threads::chunks2_mut(values, 1, indices, 1, |row, value, index| {
-        let mut wide = vec![0.0; length];
-        T::widen_slice(&x[row * length..][..length], &mut wide);
+        let range = row * length..(row + 1) * length;
+        let mut wide = vec![0.0; if stored.is_some() { 0 } else { length }];
+        T::widen_slice(&x[range.clone()], &mut wide);
+        let elements = stored.map_or(&wide[..], |x: &[f32]| &x[range]);
         let (least, last) = match cutoff {
-            Cutoff::Most(count) => most(&wide, count),
-            Cutoff::Mass(part) => mass(&wide, part),
+            Cutoff::Most(count) => most(elements, count),
+            Cutoff::Mass(part) => mass(elements, part),
         };
         T::narrow_slice(&[least], value);
         index[0] = last;
@@ -123,6 +127,9 @@ fn most(row: &[f32], count: usize) -> (f32, u32) {
     (row[index as usize], index)
 }
 
+/// Elements of a row that one thread looks through at a time. A multiple of a block.
+const PIECE: usize = 1 << 13;
+
 fn mass(row: &[f32], part: f64) -> (f32, u32) {
     let maxima = maxima(row);
     let largest = maxima.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -131,19 +138,26 @@ fn mass(row: &[f32], part: f64) -> (f32, u32) {
     if !target.is_finite() {
         return (f32::NEG_INFINITY, ALL);
     }
-    // A little more, because sums in different orders differ.
+    // A little more, because sums in different orders differ. What has no mass is never needed.
     let enough = above.iter().position(|&mass| mass > target * 1.0001);
-    let bound = enough.map_or(f32::NEG_INFINITY, |level| largest - LEVELS[level]);
-    let mut kept: Vec<Reverse<u32>> = Vec::new();
-    reaching(row, &maxima, bound, |_, value| kept.push(Reverse(key(value))));
-    kept.sort_unstable();
-    let (mut least, mut sum) = (largest, 0.0);
-    for &Reverse(key) in &kept {
+    let bound = enough.map_or(f32::MIN, |level| largest - LEVELS[level]);
+    let mut pieces = vec![Vec::new(); row.len().div_ceil(PIECE)];
+    threads::chunks_mut(&mut pieces, 1, |number, kept| {
+        let maxima = &maxima[number * (PIECE / BLOCK)..];
+        kept[0] = at_least(piece(row, number), maxima, bound);
+    });
+    let (mut kept, mut sum) = (pieces.concat(), 0.0);
+    if kept.len() > FEW {
+        sum = narrow_down(&mut kept, largest, target);
+    }
+    kept.sort_unstable_by(|a, b| b.total_cmp(a));
+    let mut least = largest;
+    for value in kept {
         if sum >= target && sum > 0.0 {
             break;
         }
-        least = value(key);
-        sum += f64::from(least).exp();
+        least = value;
+        sum += f64::from(Real::exp(value));
         if target <= 0.0 {
             break;
         }
@@ -151,11 +165,59 @@ fn mass(row: &[f32], part: f64) -> (f32, u32) {
     (least, ALL)
 }
 
+/// Part of a row.
+fn piece(row: &[f32], number: usize) -> &[f32] {
+    &row[number * PIECE..row.len().min((number + 1) * PIECE)]
+}
+
+/// So few are put in order at once.
+const FEW: usize = 128;
+/// Intervals between the largest and the least.
+const BINS: usize = 512;
+
+/// Keeps only the interval of values in which the sum of the probabilities, from the largest on, reaches the
+/// target, and returns the sum of those before it.
+fn narrow_down(kept: &mut Vec<f32>, largest: f32, target: f64) -> f64 {
+    let least = kept.iter().copied().fold(largest, f32::min);
+    let scale = BINS as f32 / (largest - least).max(f32::MIN_POSITIVE);
+    let bin = |value: f32| (((largest - value) * scale) as usize).min(BINS - 1);
+    let mut masses = [0.0; BINS];
+    let mut last = 0;
+    for &value in &*kept {
+        masses[bin(value)] += f64::from(Real::exp(value));
+        last = last.max(bin(value));
+    }
+    let mut sum = 0.0;
+    // Rounding may leave the target behind all of them.
+    let reaching = masses[..last].iter().position(|mass| {
+        let reached = sum + mass >= target;
+        if !reached {
+            sum += mass;
+        }
+        reached
+    });
+    let reaching = reaching.unwrap_or(last);
+    kept.retain(|&value| bin(value) == reaching);
+    sum
+}
+
 /// How far below the largest a row is looked at for what has the mass that is kept.
 const LEVELS: [f32; 6] = [1.0, 2.0, 4.0, 7.0, 10.0, 14.0];
 
+/// The sums of the probabilities within each level, and of all.
+type Masses = [f64; LEVELS.len() + 1];
+
 /// The sum of the probabilities, and of those within each level.
 fn masses(row: &[f32], largest: f32) -> (f64, [f64; LEVELS.len()]) {
+    let mut pieces = vec![Masses::default(); row.len().div_ceil(PIECE)];
+    threads::chunks_mut(&mut pieces, 1, |number, masses| {
+        masses[0] = masses_of(piece(row, number), largest);
+    });
+    let sum = |level: usize| pieces.iter().map(|masses| masses[level]).sum::<f64>();
+    (sum(LEVELS.len()), std::array::from_fn(sum))
+}
+
+fn masses_of(row: &[f32], largest: f32) -> Masses {
     let mut sums = [[0.0f32; LANES]; LEVELS.len() + 1];
     dispatch(|| {
         let (chunks, rest) = row.as_chunks::<LANES>();
@@ -172,12 +234,7 @@ fn masses(row: &[f32], largest: f32) -> (f64, [f64; LEVELS.len()]) {
             }
         }
     });
-    let total = |lanes: [f32; LANES]| lanes.iter().map(|&sum| f64::from(sum)).sum::<f64>();
-    let mut above = [0.0; LEVELS.len()];
-    for (above, lanes) in above.iter_mut().zip(sums) {
-        *above = total(lanes);
-    }
-    (total(sums[LEVELS.len()]), above)
+    sums.map(|lanes| lanes.iter().map(|&sum| f64::from(sum)).sum())
 }
 
 /// The largest element of each block; NaN is passed over.
@@ -211,15 +268,28 @@ fn reaching(row: &[f32], maxima: &[f32], bound: f32, mut f: impl FnMut(u32, f32)
     }
 }
 
+/// The elements that are no less than `bound`.
+fn at_least(row: &[f32], maxima: &[f32], bound: f32) -> Vec<f32> {
+    let mut kept = vec![0.0; row.len()];
+    let mut count = 0;
+    for (elements, &most) in row.chunks(BLOCK).zip(maxima) {
+        if most < bound {
+            continue;
+        }
+        // Written always and counted sometimes: no processor foresees which.
+        for &value in elements {
+            kept[count] = value;
+            count += usize::from(value >= bound);
+        }
+    }
+    kept.truncate(count);
+    kept
+}
+
 const SIGN: u32 = 1 << 31;
 
 /// Rises with the number; the zeros are equal.
 fn key(x: f32) -> u32 {
     let bits = (x + 0.0).to_bits();
     if bits & SIGN != 0 { !bits } else { bits | SIGN }
-}
-
-/// The number of a key.
-fn value(key: u32) -> f32 {
-    f32::from_bits(if key & SIGN != 0 { key & !SIGN } else { !key })
 }
