@@ -184,7 +184,14 @@ impl Memory {
             let free = |&donor: &usize| {
                 let donor = given.get(donor)?;
                 let buffer = donor.buffer().filter(|buffer| !buffer.is_read_only())?;
-                let alone = Arc::strong_count(&donor.node) == 1
+                // Outputs of one node may be given away together, each once.
+                let of_node = |other: &&Array| Arc::ptr_eq(&other.node, &donor.node);
+                let handles = Arc::strong_count(&donor.node);
+                let together = || {
+                    handles == given.iter().filter(of_node).count()
+                        && given.iter().filter(|other| other.is_same(donor)).count() == 1
+                };
+                let alone = (handles == 1 || together())
                     && match Arc::strong_count(buffer) {
                         1 => true,
                         2 => ours(buffer),
