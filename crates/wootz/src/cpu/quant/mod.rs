@@ -3,8 +3,9 @@
 //! the weights; these kernels are made to keep up with the memory.
 //!
 //! A format is an implementation of [`formats::Format`], an instruction set one of [`vector::Simd`];
-//! the loop over both is in [`kernel`]. A product has the same bits whatever is computed beside it:
-//! any number of threads, any number of rows of activations.
+//! the loop over both is in [`kernel`]. Many rows of activations are multiplied in tiles ([`many`], [`tiles`]).
+//! A product has the same bits whatever is computed beside it: any number of threads, any number of rows of
+//! activations. Only the two ways differ in their last bits, and shapes decide between them.
 
 mod activations;
 #[cfg(target_arch = "x86_64")]
