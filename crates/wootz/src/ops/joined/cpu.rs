@@ -106,7 +106,9 @@ where
         scratch: &mut [],
     };
     let x = reader.input::<T>(0)?;
-    // Matrices whose products are sums of integers, by number, are multiplied together.
+    // Matrices whose products are sums of integers, by number, are multiplied together if they want activations to lie
+    // alike.
+    let mut order = None;
     let mut integers: SmallVec<[(usize, Weights<'_>); 4]> = SmallVec::new();
     let mut others: SmallVec<[(usize, usize, Scheme); 4]> = SmallVec::new();
     for (number, (first, scheme)) in joined.firsts().enumerate() {
@@ -120,14 +122,16 @@ where
             continue;
         };
         match products::integers(&reader, scheme, level, first, [m, n, k])? {
-            Some(weights) => integers.push((number, weights)),
-            None => others.push((number, first, scheme)),
+            Some(weights) if *order.get_or_insert(weights.order(level)) == weights.order(level) => {
+                integers.push((number, weights));
+            }
+            _ => others.push((number, first, scheme)),
         }
     }
     // Activations that are not finite are not integers, either.
-    let rounded = match integers.is_empty() {
-        true => None,
-        false => Activations::round(op, level, x, k, memory)?,
+    let rounded = match order {
+        None => None,
+        Some(order) => Activations::round(op, (level, order), x, k, memory)?,
     };
     if let Some(x) = rounded {
         let mut wanted = SmallVec::<[(&Weights<'_>, &mut [T]); 4]>::new();

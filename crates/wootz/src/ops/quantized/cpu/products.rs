@@ -113,7 +113,7 @@ pub(in crate::ops) fn integers<'a>(
     [m, n, k]: [usize; 3],
 ) -> Result<Option<Weights<'a>>> {
     let shape = Shape { lefts: 1, m, columns: k, rights: 1, n, chosen: None };
-    match shape.many() || shape.fine(level) {
+    match shape.many(level) || shape.fine(level) {
         true => Ok(None),
         false => weights(call, scheme, first, [n, k]),
     }
