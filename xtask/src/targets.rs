@@ -60,6 +60,8 @@ const ARM: Target = Target {
 };
 const ARM_LINKER: &str = "aarch64-linux-gnu-gcc";
 const ARM_EMULATOR: &str = "qemu-aarch64";
+/// Where Debian's packages put the system's libraries.
+const ARM_SYSTEM: &str = "/usr/aarch64-linux-gnu";
 
 /// Every crate but the program, whose downloads need a compiler of C for the other system.
 const CRATES: [&str; 3] = ["--workspace", "--exclude", "wootz-cli"];
@@ -111,11 +113,18 @@ pub(crate) fn run(target: &Target, options: &Options) -> Result<()> {
 /// Runs the tests of CPU kernels that are written for one processor each, on an emulated one, or says
 /// why not.
 pub(crate) fn emulated() -> Result<()> {
-    let standard = match find(&ARM)? {
-        found if has(ARM_EMULATOR) => found,
-        found => match install(&["qemu-user"]) {
-            Ok(()) => found,
-            Err(e) => Std::Missing(format!("no {ARM_EMULATOR}: {e:#}")),
+    let standard = find(&ARM)?;
+    // The linker's package only recommends the system's library.
+    let parts = [
+        (has(ARM_EMULATOR), "qemu-user"),
+        (Path::new(ARM_SYSTEM).join("lib/crti.o").exists(), "libc6-dev-arm64-cross"),
+    ];
+    let missing: Vec<&str> = parts.iter().filter(|part| !part.0).map(|part| part.1).collect();
+    let standard = match missing.is_empty() {
+        true => standard,
+        false => match install(&missing) {
+            Ok(()) => standard,
+            Err(e) => Std::Missing(format!("no {}: {e:#}", missing.join(" "))),
         },
     };
     if let Std::Missing(reason) = standard {
@@ -126,7 +135,7 @@ pub(crate) fn emulated() -> Result<()> {
     let mut tests = cargo(&["test", "--locked", "--target", ARM.triple]);
     tests.args(["-p", "wootz", "--no-default-features"]).args(ARM.targets);
     tests.arg("--target-dir").arg(folder());
-    let runner = format!("{ARM_EMULATOR} -cpu max -L /usr/aarch64-linux-gnu");
+    let runner = format!("{ARM_EMULATOR} -cpu max -L {ARM_SYSTEM}");
     tests.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", ARM_LINKER);
     tests.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
     with_standard(&mut tests, &standard);

@@ -123,7 +123,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         32.0,
         "a lane goes through a row of indices of its own, beside those of the next inner axis",
     ),
-    (&["at", "put_along_axis", "scatter", "slice_update"], 32.0, "lanes write what indices name"),
+    (
+        &["at", "put_along_axis", "rope_append", "scatter", "slice_update"],
+        32.0,
+        "lanes write what indices name",
+    ),
     (&["concatenate", "pad"], 32.0, "short rows of an array lie a row of the result apart"),
     (
         &["attention_backward_mask"],
@@ -142,11 +146,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
     (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),
-    (
-        &["rope", "rope_append"],
-        4.0,
-        "the two sides of pairs lie apart in a row, and rows may be short",
-    ),
+    (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
     (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
