@@ -146,7 +146,7 @@ pub trait Tree {
     }
 
     /// Replaces every array by what `map` makes of its name and itself; see also
-    /// [`tree_map`](crate::tree_map). After an error, arrays before it are changed.
+    /// [`tree_map`]. After an error, arrays before it are changed.
     ///
     /// ```
     /// use wootz::{Tree, nn, zeros_like};
