@@ -67,11 +67,24 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         true => format!("\x1b[{code}m{text}\x1b[0m"),
         false => text.to_string(),
     };
-    eprintln!("{} {error:#}", paint("1;31", "error:"));
+    eprintln!("{} {}", paint("1;31", "error:"), said_once(error));
     if let Some(hint) = hint_of(error) {
         eprintln!("{} {hint}", paint("1;36", "hint:"));
     }
     if is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// An error and its causes, without those that an error before them has told already.
+fn said_once(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.ends_with(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
 }
 
 /// Whether options are at fault, also behind a hint.

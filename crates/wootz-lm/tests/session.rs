@@ -272,3 +272,22 @@ fn tensors_that_do_not_fit_are_listed() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn a_configuration_that_contradicts_its_weights_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = goldens().join(LLAMA);
+    let weights = "model.safetensors";
+    std::fs::copy(source.join(weights), folder.path().join(weights)).unwrap();
+    let config = std::fs::read_to_string(source.join("config.json")).unwrap();
+    for (wrong, said) in [
+        (config.replace("\"bits\": 4", "\"bits\": 8"), "says affine of 8 bits in groups of 64"),
+        (config.replace("\"group_size\": 64", "\"group_size\": 32"), "arrays are affine of 4 bits"),
+        (config.replace("\"affine\"", "\"mxfp4\"").replace("64", "32"), "says mxfp4"),
+    ] {
+        std::fs::write(folder.path().join("config.json"), wrong).unwrap();
+        let checkpoint = Checkpoint::open(folder.path()).unwrap();
+        let error = load(&checkpoint, &LoadOptions::default()).err().unwrap().to_string();
+        assert!(error.contains("model.embed_tokens.weight") && error.contains(said), "{error}");
+    }
+}

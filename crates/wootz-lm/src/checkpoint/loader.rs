@@ -262,15 +262,24 @@ impl<'a> Loader<'a> {
         let last = |array: &Array| array.shape().last().copied().unwrap_or(0);
         let divided = |a: usize, b: usize| if b > 0 && a.is_multiple_of(b) { a / b } else { 0 };
         let (bits, group) = (divided(last(codes) * 32, columns), divided(columns, last(scales)));
-        match (scales.dtype(), biased, bits, group) {
-            (DType::U8, false, 4, 32) => Ok(Scheme::Mxfp4),
-            (DType::U8, false, 8, 32) => Ok(Scheme::Mxfp8),
-            (DType::U8, false, 4, 16) => Ok(Scheme::Nvfp4),
+        let scheme = match (scales.dtype(), biased, bits, group) {
+            (DType::U8, false, 4, 32) => Scheme::Mxfp4,
+            (DType::U8, false, 8, 32) => Scheme::Mxfp8,
+            (DType::U8, false, 4, 16) => Scheme::Nvfp4,
             (DType::U8, ..) | (_, false, ..) => {
                 let (codes, scales) = (codes.shape(), scales.shape());
-                Err(format!("no scheme has codes of {codes:?} and scales of {scales:?}"))
+                return Err(format!("no scheme has codes of {codes:?} and scales of {scales:?}"));
             }
-            _ => Scheme::new("affine", Some(group), Some(bits)).map_err(|error| error.to_string()),
+            _ => {
+                Scheme::new("affine", Some(group), Some(bits)).map_err(|error| error.to_string())?
+            }
+        };
+        // Where some layers have schemes of their own, others may be named in another way.
+        match &self.quantization {
+            Some(all) if all.layers.is_empty() && all.scheme != scheme => {
+                Err(format!("the configuration says {}, the arrays are {scheme}", all.scheme))
+            }
+            _ => Ok(scheme),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Products with rows of weights in single precision: activations are rounded to integers and multiplied with
 //! weights as they lie, or, if there are many, with weights that are unpacked a panel at a time. For formats without such
-//! kernels, and for the products of small matrices that should be exact, weights are decoded to floats.
+//! kernels, and where the rounding of activations would show in a product that should be exact, weights are decoded to floats.
 
 use bytemuck::Pod;
 
@@ -70,9 +70,10 @@ impl Shape {
         self.outputs() >= many(level) * self.rights
     }
 
-    /// Whether products should be those of floats.
-    fn fine(&self, level: Level) -> bool {
-        level == Level::Exact && self.n * self.columns <= SMALL
+    /// Whether products should be those of floats: also of activations and scales that were kept in single
+    /// precision, because whoever keeps them so wants its digits.
+    fn fine(&self, level: Level, single: bool) -> bool {
+        level == Level::Exact && (single || self.n * self.columns <= SMALL)
     }
 }
 
@@ -113,7 +114,7 @@ pub(in crate::ops) fn integers<'a>(
     [m, n, k]: [usize; 3],
 ) -> Result<Option<Weights<'a>>> {
     let shape = Shape { lefts: 1, m, columns: k, rights: 1, n, chosen: None };
-    match shape.many(level) || shape.fine(level) {
+    match shape.many(level) || shape.fine(level, single(call, scheme, first)) {
         true => Ok(None),
         false => weights(call, scheme, first, [n, k]),
     }
@@ -139,6 +140,7 @@ where
     }
     let weights = weights(call, scheme, 1, [rights * n, columns])?;
     let others = if weights.is_none() { Some(Rows::new(call, scheme, 1)?) } else { None };
+    let fine = shape.fine(level, single(call, scheme, 1));
     let (output, scratch) = call.output_and_scratch::<T, u8>(0)?;
     if columns == 0 {
         output.fill(T::narrow(0.0));
@@ -148,7 +150,7 @@ where
     let pairs = some_pairs(op, pairs, chosen.unwrap_or(0))?;
     // Activations that are not finite are not integers, either.
     if let Some(weights) = &weights
-        && !shape.fine(level)
+        && !fine
         && let Some(x) = Activations::round(op, (level, weights.order(level)), x, columns, memory)?
     {
         return match shape.many(level) {
@@ -165,6 +167,12 @@ where
     };
     let floats = Floats { matrices: rights, n, columns, decode: &decode };
     floats.multiply(op, x, shape.pairs(pairs), memory, output)
+}
+
+/// Whether activations, and the scales of the matrix whose arrays are the inputs from `first` on, are in single precision.
+fn single(call: &CpuCall<'_>, scheme: Scheme, first: usize) -> bool {
+    let scales = scheme.group_size().map(|_| call.meta(first + 1).dtype);
+    call.meta(0).dtype == DType::F32 && scales == Some(DType::F32)
 }
 
 /// The matrices whose arrays are the inputs from `first` on, as kernels see them, if they know the format.
