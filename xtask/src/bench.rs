@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::run::{cache, capture, cargo, python, root, show, target};
+use crate::run::{cache, capture, cargo, has, install, python, root, show, target};
 
 /// Options of `bench`.
 #[derive(clap::Args)]
@@ -91,6 +91,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut scripts = std::collections::BTreeSet::new();
     for peer in peers {
         if options.setup {
+            // Where there is none, pip compiles one, which takes longer than all the rest.
+            if peer.environment == LLAMA.environment && !has("cmake") {
+                install(&["cmake", "ninja-build"])?;
+            }
             python(peer.environment, peer.packages)?;
         }
         let folder = cache()?.join(peer.environment);

@@ -106,7 +106,7 @@ pub(crate) fn run(target: &Target, options: &Options) -> Result<()> {
     };
     show(check(target, &standard, &root()).args(target.targets).args(CRATES).args(LINTS))?;
     show(check(target, &standard, &root()).args(PROGRAM).args(LINTS))?;
-    println!("{triple}: all crates type-check ({})", target.targets.join(" "));
+    println!("{triple}: type-checked ({})", target.targets.join(" "));
     if options.planted { plant(target, &standard) } else { Ok(()) }
 }
 

@@ -261,7 +261,7 @@ impl<'a> Call<'a> {
     /// A static number.
     pub fn float(&self, name: &str) -> Result<f64, Refusal> {
         self.value(name)
-            .and_then(Value::as_f64)
+            .and_then(float)
             .ok_or_else(|| Refusal::Unknown(format!("no number {name}")))
     }
 
@@ -282,6 +282,11 @@ impl<'a> Call<'a> {
     /// A static dtype.
     pub fn dtype(&self, name: &str) -> Result<DType, Refusal> {
         self.dtype_opt(name)?.ok_or_else(|| Refusal::Unknown(format!("no dtype {name}")))
+    }
+
+    /// A static dtype; null is the usual one.
+    pub fn dtype_or(&self, name: &str, usual: DType) -> Result<DType, Refusal> {
+        Ok(self.dtype_opt(name)?.unwrap_or(usual))
     }
 
     /// A static dtype that may be null.

@@ -49,7 +49,7 @@ struct Language {
     #[arg(long)]
     msl: bool,
 
-    /// As a Vulkan driver gets them: the binary of one kernel.
+    /// As a Vulkan driver with an M1's features would get them: the binary of one kernel.
     #[arg(long)]
     spirv: bool,
 }

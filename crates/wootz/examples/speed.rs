@@ -1,11 +1,15 @@
-//! How fast a device is: copies, some operations and matrix products, without peers.
+//! How fast a device is: copies, some operations, products, attention and a training step, without peers.
 //!
 //! `cargo run --release --example speed -- gpu` (or `cpu`, `gpu:1`). A software driver gets small
 //! sizes, which say nothing about any GPU.
 
 use std::time::Instant;
 
-use wootz::{Array, DType, Device, Result, ops, random, with_device};
+use wootz::nn::losses::{Reduction, mse_loss};
+use wootz::nn::{Linear, Module, Sequential};
+use wootz::optim::{AdamW, Optimizer};
+use wootz::quant::Scheme;
+use wootz::{Array, DType, Device, Mask, Result, ops, random, value_and_grad_of, with_device};
 
 /// Each row's time is the best of so many rounds.
 const ROUNDS: usize = 7;
@@ -31,7 +35,10 @@ fn main() -> Result<()> {
         latency()?;
         rows(if software { 128 } else { 4096 })?;
         let large: &[usize] = if device.is_gpu() { &[1024, 2048, 4096] } else { &[1024, 2048] };
-        products(if software { &[64] } else { large })
+        products(if software { &[64] } else { large })?;
+        quantized(if software { 128 } else { 4096 })?;
+        attention(if software { 64 } else { 1024 })?;
+        training(if software { [16, 32] } else { [256, 1024] })
     })
 }
 
@@ -98,6 +105,67 @@ fn products(sizes: &[usize]) -> Result<()> {
             Work::Bytes(n * n * dtype.size()),
         );
     }
+    Ok(())
+}
+
+/// A token's and a prompt's products with weights of 4 bits.
+fn quantized(n: usize) -> Result<()> {
+    let scheme = Scheme::new("affine", Some(64), Some(4))?;
+    let weights = ops::quantize(&data(1, &[n, n], DType::BF16)?, scheme)?;
+    wootz::eval(weights.arrays())?;
+    for rows in [1, 128] {
+        let x = data(2, &[rows, n], DType::BF16)?;
+        let time = batch(|| ops::quantized_matmul(&x, &weights, true))?;
+        // Half a byte and a share of two numbers for each weight.
+        let work =
+            if rows == 1 { Work::Bytes(n * n * 9 / 16) } else { Work::Flops(2 * rows * n * n) };
+        print("quantized", &format!("{rows} {n} {n} affine 4"), time, work);
+    }
+    Ok(())
+}
+
+/// A prompt's, with its gradients, and a token's with the keys of a long prompt.
+fn attention(length: usize) -> Result<()> {
+    let (heads, dims) = (16, 64);
+    for dtype in [DType::F32, DType::BF16] {
+        let input = |seed, length| data(seed, &[1, heads, length, dims], dtype);
+        let (q, k, v) = (input(1, length)?, input(2, length)?, input(3, length)?);
+        let call = |q: &Array, k: &Array, v: &Array| {
+            ops::scaled_dot_product_attention(q, k, v, 0.125, Mask::Causal, None)
+        };
+        let title = format!("{heads} {length} {dims} {dtype}");
+        let flops = 2 * heads * length * length * dims;
+        print("attention", &title, several(1, || call(&q, &k, &v))?, Work::Flops(flops));
+        let slopes =
+            wootz::grad(|x: &[Array]| call(&x[0], &x[1], &x[2])?.astype(DType::F32)?.sum(()));
+        let inputs = [q.clone(), k, v];
+        let time = best(|| wootz::eval(&slopes(&inputs)?))?;
+        print("with gradients", &title, time, Work::Flops(flops * 7 / 2));
+        let (q, k, v) = (input(1, 1)?, input(2, 4 * length)?, input(3, 4 * length)?);
+        let bytes = 2 * heads * 4 * length * dims * dtype.size();
+        let title = format!("{heads} {} {dims} {dtype}", 4 * length);
+        print("one query", &title, batch(|| call(&q, &k, &v))?, Work::Bytes(bytes));
+    }
+    Ok(())
+}
+
+/// A step of four layers with AdamW.
+fn training([rows, width]: [usize; 2]) -> Result<()> {
+    let mut model = Sequential::new();
+    for _ in 0..4 {
+        model = model.then(Linear::new(width, width, true)?);
+    }
+    let (x, y) = (data(1, &[rows, width], DType::F32)?, data(2, &[rows, width], DType::F32)?);
+    let mut optimizer = AdamW::new(1e-4)?;
+    let time = best(|| {
+        let loss = |m: &Sequential| mse_loss(&m.forward(&x)?, &y, Reduction::Mean);
+        let (value, gradients) = value_and_grad_of(loss)(&model)?;
+        optimizer.update(&mut model, &gradients)?;
+        drop(gradients);
+        wootz::eval(optimizer.arrays(&model).iter().chain([&value]))
+    })?;
+    let title = format!("4 layers, {rows} {width} float32");
+    print("training step", &title, time, Work::Flops(11 * 2 * rows * width * width));
     Ok(())
 }
 

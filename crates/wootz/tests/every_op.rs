@@ -22,13 +22,23 @@ use harness::{Failure, Log, Subject};
 
 /// The subjects to run: all, or those of the operations asked for.
 fn chosen_subjects() -> Vec<Subject> {
-    let wanted = std::env::var("WOOTZ_OPS").ok();
-    let chosen = |op: &str| wanted.as_deref().is_none_or(|list| list.split(',').any(|w| w == op));
     let entries = wootz::ops::registered();
     check_names(&entries);
     let mut subjects = harness::subjects(entries);
-    subjects.retain(|subject| chosen(subject.op));
+    subjects.retain(is_chosen);
     subjects
+}
+
+fn is_chosen(subject: &Subject) -> bool {
+    let wanted = std::env::var("WOOTZ_OPS").ok();
+    wanted.is_none_or(|list| list.split(',').any(|op| op == subject.op))
+}
+
+/// Those, and what users make of operations.
+#[cfg(feature = "gpu")]
+fn subjects_as_metal() -> Vec<Subject> {
+    let networks = harness::networks::subjects().into_iter().filter(is_chosen);
+    chosen_subjects().into_iter().chain(networks).collect()
 }
 
 fn on_cpu(subjects: &[Subject]) -> Vec<Log> {
@@ -113,7 +123,7 @@ fn on_gpu(subjects: &[Subject], devices: &Devices) -> Vec<(Log, Option<harness::
 fn every_kernel_is_right_as_metal() {
     wootz::set_threads(1);
     let full = std::env::var("WOOTZ_METAL_SIM").is_ok_and(|value| value == "full");
-    let outcome = match harness::metal::check_all(&chosen_subjects(), full) {
+    let outcome = match harness::metal::check_all(&subjects_as_metal(), full) {
         Ok(outcome) => outcome,
         Err(reason) if std::env::var_os("CI").is_none() => {
             eprintln!("SKIPPED: kernels as Metal: {reason}");

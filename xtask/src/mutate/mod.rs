@@ -96,10 +96,17 @@ fn verdict(rows: &[Row<'_>], before: &[(Findings, Findings)]) -> Result<()> {
     let silent: Vec<&str> =
         rows.iter().filter(|row| !row.ran()).map(|row| &*row.mutation.op).collect();
     ensure!(silent.is_empty(), "not run: {}", silent.join(", "));
-    let missed: Vec<&str> =
-        rows.iter().filter(|row| !row.caught()).map(|row| &*row.mutation.name).collect();
-    if missed.len() > MISSED {
-        bail!("{} mistakes were not noticed: {}", missed.len(), missed.join(", "));
+    for (place, caught) in [
+        ("at all", rows.iter().map(Row::caught).collect::<Vec<_>>()),
+        ("as Metal", rows.iter().map(Row::caught_as_metal).collect()),
+    ] {
+        let missed: Vec<&str> = (rows.iter().zip(caught))
+            .filter(|(_, caught)| !caught)
+            .map(|(row, _)| &*row.mutation.name)
+            .collect();
+        if missed.len() > MISSED {
+            bail!("{} mistakes were not noticed {place}: {}", missed.len(), missed.join(", "));
+        }
     }
     let both =
         |(driver, metal): &(Findings, Findings)| driver.failures.len() + metal.failures.len();

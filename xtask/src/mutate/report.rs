@@ -23,7 +23,11 @@ impl Row<'_> {
     }
 
     pub(super) fn caught(&self) -> bool {
-        caught(&self.driver) || caught(&self.metal)
+        caught(&self.driver) || self.caught_as_metal()
+    }
+
+    pub(super) fn caught_as_metal(&self) -> bool {
+        caught(&self.metal)
     }
 
     /// A line of the table.

@@ -25,7 +25,7 @@ rows! {
         let n = c.size("n")?;
         let m = if c.has("m") { c.size("m")? } else { n };
         c.ignore("m");
-        one(wootz::eye(n, m, c.int("k")?, c.dtype("dtype")?))
+        one(wootz::eye(n, m, c.int("k")?, c.dtype_or("dtype", DType::F32)?))
     },
     "full" => |c| {
         let value = c.arg("vals")?;
@@ -44,13 +44,13 @@ rows! {
     },
     "hamming" => |c| one(wootz::hamming(points(c)?)),
     "hanning" => |c| one(wootz::hanning(points(c)?)),
-    "identity" => |c| one(wootz::identity(c.size("n")?, c.dtype("dtype")?)),
+    "identity" => |c| one(wootz::identity(c.size("n")?, c.dtype_or("dtype", DType::F32)?)),
     "linspace" => |c| one(wootz::linspace(
         c.float("start")?,
         c.float("stop")?,
         c.size("num")?,
         c.flag("endpoint")?,
-        c.dtype("dtype")?,
+        c.dtype_or("dtype", DType::F32)?,
     )),
     "meshgrid" => |c| {
         let indexing = match c.word("indexing")? {
@@ -60,7 +60,7 @@ rows! {
         };
         many(wootz::meshgrid(&c.arrays("arrays")?, c.flag("sparse")?, indexing))
     },
-    "ones" => |c| one(wootz::full(&c.shape("shape")?, 1, c.dtype("dtype")?)),
+    "ones" => |c| one(wootz::full(&c.shape("shape")?, 1, c.dtype_or("dtype", DType::F32)?)),
     "ones_like" => |c| {
         let a = c.array("a")?;
         one(match c.dtype_opt("dtype")? {
@@ -76,7 +76,7 @@ rows! {
     },
     "tril" => |c| one(wootz::tril(&c.array("x")?, c.int("k")?)),
     "triu" => |c| one(wootz::triu(&c.array("x")?, c.int("k")?)),
-    "zeros" => |c| one(wootz::full(&c.shape("shape")?, 0, c.dtype("dtype")?)),
+    "zeros" => |c| one(wootz::full(&c.shape("shape")?, 0, c.dtype_or("dtype", DType::F32)?)),
     "zeros_like" => |c| {
         let a = c.array("a")?;
         one(match c.dtype_opt("dtype")? {

@@ -60,7 +60,7 @@ rows! {
         many(wootz::split(&c.array("a")?, sections, c.int("axis")?))
     },
     "squeeze" => |c| one(wootz::squeeze(&c.array("a")?, c.axes("axis")?)),
-    "stack" => |c| one(wootz::stack(&c.arrays("arrays")?, c.int("axis")?)),
+    "stack" => |c| one(wootz::stack(&c.arrays("arrays")?, c.int_opt("axis")?.unwrap_or(0))),
     "swapaxes" => |c| one(wootz::swapaxes(&c.array("a")?, c.int("axis1")?, c.int("axis2")?)),
     "tile" => |c| one(wootz::tile(&c.array("a")?, &c.shape("reps")?)),
     "transpose" => |c| one(match c.axes("axes")? {

@@ -7,15 +7,26 @@ use super::{one, rows};
 use crate::call::{Call, Refusal, unsayable};
 
 rows! {
-    "dequantize" => |c| one(wootz::dequantize(&weights(c)?, c.dtype_opt("dtype")?)),
-    "gather_qmm" => |c| one(wootz::gather_qmm(
-        &c.array("x")?,
-        &weights(c)?,
-        c.array_opt("lhs_indices")?.as_ref(),
-        c.array_opt("rhs_indices")?.as_ref(),
-        c.flag("transpose")?,
-        c.flag("sorted_indices")?,
-    )),
+    "dequantize" => |c| match (global_scale(c)?, c.dtype_opt("dtype")?) {
+        (None, dtype) => one(wootz::dequantize(&weights(c)?, dtype)),
+        (Some(scale), _) => {
+            let plain = wootz::dequantize(&weights(c)?, Some(DType::F32))?;
+            one(wootz::multiply(plain, wootz::multiply(scale, 1.0 / LARGEST)?))
+        }
+    },
+    "gather_qmm" => |c| {
+        if global_scale(c)?.is_some() {
+            return unsayable("global_scale", "an array");
+        }
+        one(wootz::gather_qmm(
+            &c.array("x")?,
+            &weights(c)?,
+            c.array_opt("lhs_indices")?.as_ref(),
+            c.array_opt("rhs_indices")?.as_ref(),
+            c.flag("transpose")?,
+            c.flag("sorted_indices")?,
+        ))
+    },
     "qqmm" => |c| {
         let w = match c.has("scales") {
             true => weights(c)?,
@@ -31,13 +42,25 @@ rows! {
     },
     "quantize" => |c| {
         let (mut w, scheme) = (c.array("w")?, scheme(c)?);
-        if let Some(scale) = c.array_opt("global_scale")? {
-            w = wootz::multiply(&w.astype(DType::F32)?, wootz::divide(2688.0, &scale)?)?;
+        if let Some(scale) = global_scale(c)? {
+            w = wootz::multiply(&w.astype(DType::F32)?, wootz::divide(LARGEST, &scale)?)?;
         }
         Ok(wootz::quantize(&w, scheme)?.arrays().to_vec())
     },
     "quantized_matmul" =>
         |c| one(wootz::quantized_matmul(&c.array("x")?, &weights(c)?, c.flag("transpose")?)),
+}
+
+/// The largest weight that nvfp4 holds, times the largest scale.
+const LARGEST: f64 = 2688.0;
+
+/// What all weights share, where MLX takes it. In wootz it is an argument of `qqmm` only: weights are multiplied by it.
+fn global_scale(c: &Call<'_>) -> Result<Option<Array>, Refusal> {
+    let Some(scale) = c.array_opt("global_scale")? else { return Ok(None) };
+    if c.word("mode")? != "nvfp4" || scale.dtype() != DType::F32 || scale.size() != 1 {
+        return unsayable("global_scale", format!("{} in this mode", scale.dtype()));
+    }
+    Ok(Some(wootz::reshape(&scale, &[])?))
 }
 
 fn scheme(c: &Call<'_>) -> Result<Scheme, Refusal> {

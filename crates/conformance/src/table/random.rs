@@ -1,7 +1,7 @@
 //! Random numbers, always with a key.
 
 use wootz::random::{self, Samples};
-use wootz::{Arg, Scalar, broadcast_shapes};
+use wootz::{Arg, DType, Scalar, broadcast_shapes};
 
 use super::{one, rows};
 use crate::call::{Call, Refusal, sayable, unsayable};
@@ -32,18 +32,18 @@ rows! {
         one(random::categorical(&c.array("logits")?, c.int("axis")?, samples, Some(&key)))
     },
     "random.gumbel" => |c| {
-        one(random::gumbel(&c.shape("shape")?, c.dtype("dtype")?, Some(&c.array("key")?)))
+        one(random::gumbel(&c.shape("shape")?, c.dtype_or("dtype", DType::F32)?, Some(&c.array("key")?)))
     },
     "random.key" => |c| one(random::key(c.word64("seed")?)),
     "random.laplace" => |c| one(random::laplace(
         &c.shape("shape")?,
-        c.dtype("dtype")?,
+        c.dtype_or("dtype", DType::F32)?,
         c.float("loc")?,
         c.float("scale")?,
         Some(&c.array("key")?),
     )),
     "random.multivariate_normal" => |c| {
-        if c.dtype("dtype")? != wootz::DType::F32 {
+        if c.dtype_or("dtype", DType::F32)? != DType::F32 {
             return unsayable("dtype", "another than float32");
         }
         one(random::multivariate_normal(
@@ -55,7 +55,7 @@ rows! {
     },
     "random.normal" => |c| one(random::normal(
         &c.shape("shape")?,
-        c.dtype("dtype")?,
+        c.dtype_or("dtype", DType::F32)?,
         given(c, "loc", 0.0)?,
         given(c, "scale", 1.0)?,
         Some(&c.array("key")?),
@@ -71,7 +71,7 @@ rows! {
         c.arg("low")?,
         c.arg("high")?,
         &c.shape("shape")?,
-        c.dtype("dtype")?,
+        c.dtype_or("dtype", DType::I32)?,
         Some(&c.array("key")?),
     )),
     "random.split" => |c| one(random::split(&c.array("key")?, c.size("num")?)),
@@ -82,14 +82,14 @@ rows! {
             false => broadcast_shapes(&[&lower, &upper].map(shape_of))?,
         };
         c.ignore("shape");
-        let (dtype, key) = (c.dtype("dtype")?, c.array("key")?);
+        let (dtype, key) = (c.dtype_or("dtype", DType::F32)?, c.array("key")?);
         one(random::truncated_normal(lower, upper, &shape, dtype, Some(&key)))
     },
     "random.uniform" => |c| one(random::uniform(
         given(c, "low", 0.0)?,
         given(c, "high", 1.0)?,
         &c.shape("shape")?,
-        c.dtype("dtype")?,
+        c.dtype_or("dtype", DType::F32)?,
         Some(&c.array("key")?),
     )),
 }

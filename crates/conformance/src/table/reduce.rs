@@ -45,7 +45,7 @@ rows! {
         &c.array("a")?,
         c.axes("axis")?,
         c.flag("keepdims")?,
-        c.size("ddof")?,
+        c.int("ddof")?,
     )),
     "sum" => |c| one(wootz::sum(&c.array("a")?, c.axes("axis")?, c.flag("keepdims")?)),
     "trace" => |c| one(wootz::trace(
@@ -59,6 +59,6 @@ rows! {
         &c.array("a")?,
         c.axes("axis")?,
         c.flag("keepdims")?,
-        c.size("ddof")?,
+        c.int("ddof")?,
     )),
 }

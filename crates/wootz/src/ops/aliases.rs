@@ -4,9 +4,10 @@ use std::borrow::Borrow;
 
 pub use super::{
     arccos as acos, arccosh as acosh, arcsin as asin, arcsinh as asinh, arctan as atan,
-    arctan2 as atan2, arctanh as atanh, concatenate as concat, cumprod as cumulative_prod,
-    cumsum as cumulative_sum, left_shift as bitwise_left_shift, power as pow,
-    right_shift as bitwise_right_shift, transpose_axes as permute_dims, zeros_like as empty_like,
+    arctan2 as atan2, arctanh as atanh, concatenate as concat, conjugate as conj,
+    cumprod as cumulative_prod, cumsum as cumulative_sum, left_shift as bitwise_left_shift,
+    power as pow, right_shift as bitwise_right_shift, transpose_axes as permute_dims,
+    zeros_like as empty_like,
 };
 use super::{full, swapaxes};
 use crate::array::{Array, DType};

@@ -77,6 +77,7 @@ pub(crate) fn check_all(subjects: &[Subject], full: bool) -> Result<Outcome, Str
         logs.extend(more);
         traffic.merge(seen);
     }
+    logs.extend(plan.never_ran(&ran));
     let summary = plan.summary(&ran, &logs);
     say(start, summary.clone());
     say(start, traffic.summary());
@@ -406,6 +407,18 @@ impl<'a> Plan<'a> {
             }
         }
         plan
+    }
+
+    /// A failure for each kernel that was compiled for a case and not launched by it.
+    fn never_ran(&self, ran: &Ran) -> Vec<Log> {
+        let ran = ran.texts.lock().unwrap();
+        let missing = self.kernels.iter().filter(|(text, _)| !ran.contains(*text));
+        let failed = |(_, name): (&Arc<str>, &String)| {
+            let mut log = Log::of("metal-sim", name.clone());
+            log.check("executed", Err("it never ran".into()));
+            log
+        };
+        missing.map(failed).collect()
     }
 
     fn summary(&self, ran: &Ran, logs: &[Log]) -> String {

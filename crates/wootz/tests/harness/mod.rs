@@ -11,6 +11,8 @@ pub(crate) mod gradients;
 pub(crate) mod layouts;
 #[cfg(feature = "gpu")]
 pub(crate) mod metal;
+#[cfg(feature = "gpu")]
+pub(crate) mod networks;
 pub(crate) mod reference;
 #[cfg(feature = "gpu")]
 pub(crate) mod report;

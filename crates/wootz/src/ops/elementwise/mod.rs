@@ -388,7 +388,7 @@ fn fits(scalar: Scalar, dtype: DType) -> bool {
         DType::U8 => u8::try_from(value).is_ok(),
         DType::U16 => u16::try_from(value).is_ok(),
         DType::U32 => u32::try_from(value).is_ok(),
-        DType::U64 => value >= 0,
+        // MLX wraps what is below zero.
         DType::I8 => i8::try_from(value).is_ok(),
         DType::I16 => i16::try_from(value).is_ok(),
         DType::I32 => i32::try_from(value).is_ok(),

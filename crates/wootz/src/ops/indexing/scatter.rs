@@ -22,7 +22,9 @@ use crate::gpu::{Bind, COMPLEX, GpuCall, Kernel, MATH, packed};
 use crate::op::{
     Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous, expect_dtype, expect_shape,
 };
-use crate::ops::{astype, conjugate, divide, equal, multiply, reshape, zeros_like};
+use crate::ops::{
+    astype, conjugate, divide, equal, multiply, not_equal, reshape, subtract, where_, zeros_like,
+};
 
 /// How an update is combined with what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,11 +332,18 @@ impl Op for Scatter {
             }
             Reduce::Add => (gradient.clone(), astype(&gathered(gradient)?, updates.dtype())?),
             Reduce::Multiply => {
-                let both = multiply(gradient, conjugate(&outputs[0])?)?;
-                let updates = &conjugate(updates)?;
+                // The product of all others: dividing the result by an update does not do for a zero.
+                let zero = equal(updates, 0)?;
+                let ones = astype(&zero, x.dtype())?;
+                let plain = where_(&zero, 1, updates)?;
+                let zeros = scattered(&zeros_like(x)?, &ones, Reduce::Add)?;
+                let kept = scattered(x, &plain, Reduce::Multiply)?;
+                let passed = gathered(&multiply(gradient, conjugate(&kept)?)?)?;
+                let passed = divide(&passed, conjugate(&plain)?)?;
+                let other_zeros = not_equal(subtract(gathered(&zeros)?, &ones)?, 0)?;
                 (
-                    scattered(gradient, updates, Reduce::Multiply)?,
-                    divide(&gathered(&both)?, updates)?,
+                    scattered(gradient, &conjugate(updates)?, Reduce::Multiply)?,
+                    where_(&other_zeros, 0, &passed)?,
                 )
             }
             // All that equal the result share nothing: each has the whole gradient, as in MLX.

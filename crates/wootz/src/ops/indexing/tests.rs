@@ -525,3 +525,19 @@ fn caches_are_written_where_the_position_says() {
         }
     }
 }
+
+#[test]
+fn a_zero_among_factors_that_are_multiplied_in_passes_gradients_to_the_others_only() -> Result<()> {
+    for device in devices() {
+        let x = floats(&[2.0, 3.0, 4.0], &[3], &device);
+        let factors = floats(&[0.0, 5.0, 0.0, 0.0], &[4], &device);
+        let at = ints(&[0, 0, 2, 2], &[4], &device);
+        let product = |inputs: &[Array]| Ok(vec![inputs[0].at(&at).multiply(&inputs[1])?]);
+        let ones = floats(&[1.0; 3], &[3], &device);
+        let (_, gradients) = vjp(product, &[x, factors], &[ones])?;
+        assert_eq!(gradients[0].to_vec::<f32>()?, [0.0, 1.0, 0.0], "{device}");
+        // The first alone makes its product zero; the last two do it both.
+        assert_eq!(gradients[1].to_vec::<f32>()?, [10.0, 0.0, 0.0, 0.0], "{device}");
+    }
+    Ok(())
+}

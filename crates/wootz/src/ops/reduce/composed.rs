@@ -12,7 +12,7 @@ use crate::ops::{astype, cumprod, multiply, reshape, sqrt, transpose_axes};
 /// assert_eq!(wootz::std(&x, (), false, 0)?.item::<f32>()?, 1.0);
 /// # Ok::<(), wootz::Error>(())
 /// ```
-pub fn std(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Result<Array> {
+pub fn std(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: i64) -> Result<Array> {
     sqrt(var(x, axes, keepdims, ddof)?)
 }
 

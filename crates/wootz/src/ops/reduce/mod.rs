@@ -433,7 +433,7 @@ struct Reduce {
     axes: Vec<usize>,
     keepdims: bool,
     /// What the divisor of a scaled result lacks to the number of reduced elements.
-    ddof: usize,
+    ddof: i64,
 }
 
 impl Reduce {
@@ -444,7 +444,7 @@ impl Reduce {
     /// What a scaled result of an input of `shape` is multiplied by.
     fn scale(&self, shape: &[usize]) -> f64 {
         let count: usize = self.axes.iter().map(|&axis| shape[axis]).product();
-        1.0 / count.saturating_sub(self.ddof) as f64
+        1.0 / (count as i64).saturating_sub(self.ddof).max(0) as f64
     }
 }
 

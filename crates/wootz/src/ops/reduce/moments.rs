@@ -44,7 +44,7 @@ pub fn mean(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Array> {
 /// assert_eq!(wootz::var(&x, (), false, 0)?.item::<f32>()?, 2.5);
 /// # Ok::<(), wootz::Error>(())
 /// ```
-pub fn var(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: usize) -> Result<Array> {
+pub fn var(x: &Array, axes: impl Into<Axes>, keepdims: bool, ddof: i64) -> Result<Array> {
     let x = astype(x, x.dtype().to_float())?;
     let axes = axes.into().normalize(VAR.name, x.rank())?;
     if x.dtype().is_complex() {
