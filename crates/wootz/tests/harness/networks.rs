@@ -40,7 +40,7 @@ fn optimizers() -> Vec<Case> {
             .gradient(Gradient::None)
     }
     vec![
-        case("SGD", || Ok(SGD::new(0.1)?.momentum(0.9).weight_decay(0.01))),
+        case("SGD", || Ok(SGD::new(0.1)?.momentum(0.9, 0.0, false)?.weight_decay(0.01))),
         case("Adam", || Adam::new(0.1)),
         case("AdamW", || Ok(AdamW::new(0.1)?.bias_correction(true))),
         case("Adamax", || Adamax::new(0.1)),
