@@ -1,6 +1,8 @@
 //! `#[derive(Tree)]`: structures and enums whose fields hold arrays, as trees of parameters.
 //! Use it through `wootz`, which exports it beside the trait `Tree`.
 
+use std::collections::HashSet;
+
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::spanned::Spanned;
@@ -8,7 +10,7 @@ use syn::{Data, DeriveInput, Error, Field, Fields, GenericParam, LitStr, Result,
 
 /// Implements `wootz::Tree`: every field is a branch with the field's name.
 ///
-/// - `#[wootz(rename = "Wx")]` on a field: another name, such as the checkpoint's.
+/// - `#[wootz(rename = "Wx")]` on a field: another name, such as the checkpoint's, that no other has.
 /// - `#[wootz(skip)]` on a field: not part of the tree. Numbers, truth values and strings need no
 ///   `skip`: they are trees without leaves.
 /// - The only field of a tuple structure or of an enum's variant adds no name of its own; several
@@ -86,23 +88,28 @@ fn arms(
     for (pattern, fields) in variants {
         let (mut bindings, mut calls) = (TokenStream::new(), TokenStream::new());
         let alone = matches!(fields, Fields::Unnamed(_)) && fields.len() == 1;
+        let mut names = HashSet::new();
         for (index, field) in fields.iter().enumerate() {
             let place = format_ident!("field_{index}");
             match &field.ident {
                 Some(name) => bindings.extend(quote!(#name: #place,)),
                 None => bindings.extend(quote!(#place,)),
             }
-            match attributes(field)? {
-                Attributes::Skip => {}
-                Attributes::Name(Some(name)) => calls.extend(call(&place, Some(&name))),
-                Attributes::Name(None) if alone => calls.extend(call(&place, None)),
-                Attributes::Name(None) => {
-                    let name = match &field.ident {
-                        Some(name) => name.to_string().trim_start_matches("r#").to_string(),
-                        None => index.to_string(),
-                    };
-                    calls.extend(call(&place, Some(&name)));
+            let name = match attributes(field)? {
+                Attributes::Skip => continue,
+                Attributes::Name(None) if alone => {
+                    calls.extend(call(&place, None));
+                    continue;
                 }
+                Attributes::Name(Some(name)) => name,
+                Attributes::Name(None) => match &field.ident {
+                    Some(name) => name.to_string().trim_start_matches("r#").to_string(),
+                    None => index.to_string(),
+                },
+            };
+            calls.extend(call(&place, Some(&name)));
+            if !names.insert(name) {
+                return Err(Error::new(field.span(), "another field has this name already"));
             }
         }
         arms.extend(match fields {

@@ -117,10 +117,12 @@ pub enum Error {
         reason: String,
     },
     /// The operation has no derivative.
-    #[error("[{op}] not differentiable: {reason}")]
+    #[error("[{op}] not differentiable by {transform}: {reason}")]
     NotDifferentiable {
         /// The operation.
         op: &'static str,
+        /// `vjp`, which gradients are made by, or `jvp`.
+        transform: &'static str,
         /// Why.
         reason: &'static str,
     },
@@ -197,7 +199,7 @@ pub enum Error {
         missing: Vec<String>,
         /// Names that the arrays have and the structure lacks.
         unexpected: Vec<String>,
-        /// Names whose shapes differ, with both.
+        /// Names whose shapes or dtypes differ, with both.
         mismatched: Vec<String>,
     },
     /// A file does not hold what its format promises.
@@ -238,6 +240,21 @@ impl Error {
         got: DType,
     ) -> Self {
         Error::Dtype { op, argument: argument.into(), expected: expected.to_string(), got }
+    }
+
+    /// The error of an operation without a gradient.
+    pub fn not_differentiable(op: &'static str, reason: &'static str) -> Self {
+        Error::NotDifferentiable { op, transform: "vjp", reason }
+    }
+
+    /// The same error, met by another transform.
+    pub(crate) fn in_transform(self, transform: &'static str) -> Self {
+        match self {
+            Error::NotDifferentiable { op, reason, .. } => {
+                Error::NotDifferentiable { op, transform, reason }
+            }
+            other => other,
+        }
     }
 
     /// An error about an argument's value.

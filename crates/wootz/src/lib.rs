@@ -75,8 +75,9 @@ pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
 pub use num_complex::Complex32;
 pub use ops::*;
 pub use tree::{
-    Parameter, Tree, checkpoint_of, grad_of, jvp_of, tree_flatten, tree_map, tree_merge,
-    tree_reduce, tree_unflatten, value_and_grad_aux_of, value_and_grad_of, vmap_of,
+    CompiledOf, Parameter, Tree, checkpoint_of, compile_of, grad_of, jvp_of, tree_flatten,
+    tree_map, tree_merge, tree_reduce, tree_unflatten, value_and_grad_aux_of, value_and_grad_of,
+    vmap_of,
 };
 pub use wootz_macros::Tree;
 

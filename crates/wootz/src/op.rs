@@ -106,7 +106,7 @@ pub trait Op: Debug + Send + Sync + 'static {
         tangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
         let vjp = |cotangents: &[Option<Array>]| self.vjp(inputs, outputs, cotangents);
-        crate::autograd::transposed(vjp, inputs, outputs, tangents)
+        crate::autograd::transposed(self.name(), vjp, inputs, outputs, tangents)
     }
 
     /// The outputs for a batch of inputs, each with the batch as its first axis. Without a rule of

@@ -2,7 +2,7 @@
 //! every device.
 //!
 //! Functions take a key, or without one the next key of this thread's own sequence, which
-//! [`seed`] starts.
+//! [`seed`] starts; inside of [`with_key`] the next that is split from its key.
 //!
 //! ```
 //! use wootz::{DType, random};
@@ -49,10 +49,69 @@ pub fn seed(seed: u64) {
 thread_local! {
     /// The key that the next unkeyed call splits; none before the first.
     static NEXT_KEY: RefCell<Option<[u32; 2]>> = const { RefCell::new(None) };
+    /// The key that it splits instead, inside of [`with_key`].
+    static SCOPED_KEY: RefCell<Option<Array>> = const { RefCell::new(None) };
+}
+
+/// Runs `body` with `key` in place of this thread's sequence: draws without a key split it. So the key
+/// of everything random in a function, such as its dropout, can be an argument of a
+/// [compiled](crate::compile) function. Inside, a [`checkpoint`](crate::checkpoint) has a key of its own.
+///
+/// ```
+/// use wootz::{Array, DType, compile, nn::{Dropout, Module}, random};
+/// // As after `random::seed(7)`.
+/// let draw = || random::uniform(0.0, 1.0, &[2], DType::F32, None);
+/// let x = random::with_key(&random::key(7)?, draw)?;
+/// assert_eq!(x.to_vec::<f32>()?, [0.51476705, 0.07849121]);
+///
+/// let dropout = Dropout::new(0.5)?;
+/// let drop = compile(|x: &[Array]| {
+///     random::with_key(&x[1], || Ok(vec![dropout.forward(&x[0])?]))
+/// });
+/// let x = Array::ones(&[64], DType::F32)?;
+/// let once = |seed| drop.call(&[x.clone(), random::key(seed)?])?[0].to_vec::<f32>();
+/// assert_eq!(once(1)?, once(1)?);
+/// assert_ne!(once(1)?, once(2)?);
+/// assert_eq!(drop.stats().traces, 1);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn with_key<T>(key: &Array, body: impl FnOnce() -> T) -> T {
+    scoped(Some(key.clone()), body)
+}
+
+/// Runs `body` with this key for all draws without one; with none they take this thread's sequence.
+pub(crate) fn scoped<T>(key: Option<Array>, body: impl FnOnce() -> T) -> T {
+    /// Puts the key back, also if `body` panics.
+    struct Back(Option<Array>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            SCOPED_KEY.set(self.0.take());
+        }
+    }
+    let _back = Back(SCOPED_KEY.replace(key));
+    body()
+}
+
+/// The next key of [`with_key`], if this is inside.
+pub(crate) fn next_scoped() -> Result<Option<Array>> {
+    let Some(key) = SCOPED_KEY.with_borrow(Option::clone) else { return Ok(None) };
+    let keys = split(&key, 2)?;
+    SCOPED_KEY.set(Some(keys.index(0)?));
+    Ok(Some(ops::to_device(&keys.index(1)?, &Device::default_device())?))
+}
+
+/// Where keys of draws without one come from.
+pub(crate) struct Sequence {
+    next: [u32; 2],
+    scoped: Option<Array>,
 }
 
 /// Where this thread's sequence of keys is.
-pub(crate) fn sequence() -> [u32; 2] {
+pub(crate) fn sequence() -> Sequence {
+    Sequence { next: next_key(), scoped: SCOPED_KEY.with_borrow(Option::clone) }
+}
+
+fn next_key() -> [u32; 2] {
     NEXT_KEY.with_borrow_mut(|state| {
         *state.get_or_insert_with(|| {
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -63,7 +122,7 @@ pub(crate) fn sequence() -> [u32; 2] {
 }
 
 /// Runs `body` with the sequence of keys where it was at `start`; afterwards it is where it is now.
-pub(crate) fn replaying<T>(start: [u32; 2], body: impl FnOnce() -> T) -> T {
+pub(crate) fn replaying<T>(start: &Sequence, body: impl FnOnce() -> T) -> T {
     /// Puts the sequence back, also if `body` panics.
     struct Back(Option<[u32; 2]>);
     impl Drop for Back {
@@ -71,21 +130,24 @@ pub(crate) fn replaying<T>(start: [u32; 2], body: impl FnOnce() -> T) -> T {
             NEXT_KEY.set(self.0);
         }
     }
-    let _back = Back(NEXT_KEY.replace(Some(start)));
-    body()
+    let _back = Back(NEXT_KEY.replace(Some(start.next)));
+    scoped(start.scoped.clone(), body)
 }
 
-/// The given key, or the next of this thread's sequence.
+/// The given key, or the next of [`with_key`] or this thread's sequence.
 fn key_or_next(given: Option<&Array>) -> Result<Array> {
     if let Some(key) = given {
         return Ok(key.clone());
     }
+    if let Some(key) = next_scoped()? {
+        return Ok(key);
+    }
     if crate::eval::is_recording() {
         let reason = "random numbers without a key would be the same in every call; make a key an \
-                      argument of the function";
+                      argument of the function, and draw with it or inside of random::with_key";
         return Err(Error::Transform { transform: "compile", reason: reason.into() });
     }
-    let state = sequence();
+    let state = next_key();
     // The state is split on the CPU at once: it is four words, and the next call needs them.
     let state = Array::from_slice_on(&state, &[2], &Device::cpu())?;
     let [next0, next1, used0, used1] = split(&state, 2)?.to_vec::<u32>()?[..] else {

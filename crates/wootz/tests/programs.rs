@@ -528,7 +528,8 @@ fn run_programs(count: u32, gpu: Option<&Device>) {
     });
     let histogram = histogram.into_inner();
     println!("how often each operation was drawn: {histogram:?}");
-    println!("{} gradients agree with differences", differences.get());
+    let differences = differences.get();
+    println!("{differences} of {count} gradients agree with differences");
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(reason, raw)) => {
@@ -536,6 +537,9 @@ fn run_programs(count: u32, gpu: Option<&Device>) {
         }
         Err(error) => panic!("WOOTZ_SEED={seed:?}: {error}"),
     }
+    // Others have a kink or a jump near, or a result that is not finite; a GPU has no doubles.
+    let enough = gpu.is_some() || 4 * differences >= 3 * count as usize;
+    assert!(enough, "{differences} of {count} gradients were compared with differences");
     let all = wootz::ops::registered().len();
     assert!(10 * histogram.len() >= 9 * all, "{} of {all} operations drawn", histogram.len());
 }

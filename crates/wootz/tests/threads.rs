@@ -54,6 +54,47 @@ fn step(x: &[Array]) -> Result<Vec<Array>> {
     Ok(vec![value, &x[1] - &gradients[0] * &x[2]])
 }
 
+#[test]
+fn a_transform_of_one_thread_does_not_hold_what_another_trains() -> Result<()> {
+    let _alive = watchdog("a transform of another thread");
+    let (started, wait_for_start) = channel();
+    let (finish, wait_for_end) = channel::<()>();
+    let other = std::thread::spawn(move || {
+        grad(move |x: &[Array]| {
+            let loss = x[0].square()?.sum(())?;
+            started.send(loss.clone()).ok();
+            wait_for_end.recv().ok();
+            Ok(loss)
+        })(&[Array::from_slice_on(&[1.0f32, 2.0], &[2], &Device::cpu())?])
+    });
+    let theirs = wait_for_start.recv().unwrap();
+    let cpu = |values: &[f32]| Array::from_slice_on(values, &[values.len()], &Device::cpu());
+    let x = cpu(&[3.0, 4.0])?;
+    let trained = &x - &grad(|x: &[Array]| x[0].square()?.sum(()))(&[x.clone()])?[0] * 0.5;
+    trained.eval()?;
+    assert!(trained.producer().is_none(), "history is kept for nobody");
+    let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+    assert_eq!(double.call(&[trained])?[0].to_vec::<f32>()?, [0.0, 0.0]);
+    assert_eq!(double.stats().replays, 1);
+    // What the other thread still looks at keeps its history, whoever evaluates it, and whatever else
+    // it is made part of.
+    let (_, along) = jvp(|x| Ok(vec![&x[0] * &theirs]), &[x.clone()], &[x.clone()])?;
+    let joined = grad(|x: &[Array]| {
+        let joined = (&x[0] * &theirs).sum(())?;
+        finish.send(()).ok();
+        while !other.is_finished() {
+            std::thread::yield_now();
+        }
+        joined.eval()?;
+        Ok(joined)
+    })(&[x.clone()])?;
+    assert_eq!(joined[0].to_vec::<f32>()?, [5.0, 5.0]);
+    assert_eq!(along[0].to_vec::<f32>()?, [15.0, 20.0]);
+    let theirs = other.join().unwrap()?;
+    assert_eq!(theirs[0].to_vec::<f32>()?, [2.0, 4.0]);
+    Ok(())
+}
+
 /// Everything at once, for one of the threads.
 fn work<F>(shared: &Shared, compiled: &Compiled<F>, who: usize) -> Result<Vec<Vec<u8>>>
 where

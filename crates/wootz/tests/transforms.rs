@@ -2,9 +2,10 @@
 #![allow(missing_docs)]
 
 use wootz::nn::Module;
+use wootz::op::{Batch, Metas, Op};
 use wootz::{
-    Array, DType, Error, Result, checkpoint, custom, grad, jvp, random, stack, value_and_grad_aux,
-    vjp, vmap,
+    Array, CpuCall, DType, Error, Meta, Result, checkpoint, compile, custom, grad, jvp, random,
+    stack, value_and_grad_aux, vjp, vmap,
 };
 
 /// The example, which only has the public API; run here so that it stays right.
@@ -276,6 +277,192 @@ fn misuse_is_an_error_that_names_the_transform() -> Result<()> {
         custom(move |x: &[Array]| Ok(vec![&x[0] * &y])).call(&[x.clone()])?[0].sum(())
     };
     assert_eq!(transform(grad(captured)(&[x.clone()]).err()), "custom");
+    // The gradient of a whole number is nothing that somebody wants.
+    let error = grad(|x: &[Array]| x[0].argmax(0))(&[x]).unwrap_err();
+    let text = "[grad] the function must return a floating-point number, got uint32";
+    assert_eq!(error.to_string(), text);
+    Ok(())
+}
+
+/// The sum of two arrays, with a rule that gives too few.
+#[derive(Debug)]
+struct Forgetful {
+    in_transform: &'static str,
+}
+
+impl Op for Forgetful {
+    fn name(&self) -> &'static str {
+        "forgetful"
+    }
+
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
+        Ok(Metas::from_elem(inputs[0].clone(), 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let (a, b) = (call.input::<f64>(0)?, call.input::<f64>(1)?);
+        for (y, (a, b)) in call.output::<f64>(0)?.iter_mut().zip(a.iter().zip(b)) {
+            *y = a + b;
+        }
+        Ok(())
+    }
+
+    fn vjp(
+        &self,
+        _: &[Array],
+        _: &[Array],
+        cotangents: &[Option<Array>],
+    ) -> Result<Vec<Option<Array>>> {
+        Ok(vec![cotangents[0].clone(); if self.in_transform == "vjp" { 1 } else { 2 }])
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        match self.in_transform {
+            "vmap" => Ok(Vec::new()),
+            _ => batch.again(&batch.dense()?),
+        }
+    }
+}
+
+#[test]
+fn a_rule_that_gives_too_few_or_too_many_is_an_error() -> Result<()> {
+    let pair = [draw(1, &[4])?, draw(2, &[4])?];
+    let apply = |in_transform| {
+        move |x: &[Array]| Ok(vec![Array::apply(Forgetful { in_transform }, &[&x[0], &x[1]])?])
+    };
+    let text = |result: Result<Vec<Array>>| result.unwrap_err().to_string();
+    let ones = wootz::ones_like(&pair[0])?;
+    let gradients = |f| vjp(apply(f), &pair, &[ones.clone()]).map(|(_, gradients)| gradients);
+    let along = |f| jvp(apply(f), &pair, &pair).map(|(_, along)| along);
+    let batch = |f| vmap(apply(f), 0, 0)(&pair);
+    let lost = "the rule of forgetful gave 1 gradients for 2 inputs";
+    assert_eq!(text(gradients("vjp")), format!("[vjp] {lost}"));
+    assert_eq!(text(along("vjp")), format!("[jvp] {lost}"));
+    let lost = "the rule of forgetful gave 0 results for 1 outputs";
+    assert_eq!(text(batch("vmap")), format!("[vmap] {lost}"));
+    // The rules that are right are used.
+    assert_close(&gradients("vmap")?[1], &ones);
+    assert_close(&along("vmap")?[0], &(&pair[0] + &pair[1]));
+    assert_close(&batch("vjp")?[0], &(&pair[0] + &pair[1]));
+    // Rules of custom functions.
+    let double = || custom(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+    let both = double().with_jvp(|_, along| Ok([along, along].concat()));
+    let along = jvp(|x| both.call(x), &pair[..1], &pair[..1]).map(|(_, along)| along);
+    assert_eq!(text(along), "[jvp] the rule of custom gave 2 tangents for 1 outputs");
+    let none = double().with_vmap(|_, _| Ok(Vec::new()));
+    let batch = vmap(|x: &[Array]| none.call(x), 0, 0)(&pair[..1]);
+    assert_eq!(text(batch), "[vmap] the rule of custom gave 0 results for 1 outputs");
+    Ok(())
+}
+
+/// An operation with a kernel, and nothing else.
+#[derive(Debug)]
+struct Bare;
+
+impl Op for Bare {
+    fn name(&self) -> &'static str {
+        "bare"
+    }
+
+    fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
+        Ok(Metas::from_elem(inputs[0].clone(), 1))
+    }
+
+    fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
+        let x = call.input::<f64>(0)?;
+        call.output::<f64>(0)?.copy_from_slice(x);
+        Ok(())
+    }
+}
+
+#[test]
+fn an_operation_without_rules_is_an_error_that_names_it_and_the_transform() -> Result<()> {
+    let x = [draw(1, &[4])?];
+    let bare = |x: &[Array]| Ok(vec![Array::apply(Bare, &[&x[0]])?]);
+    assert_close(&bare(&x)?[0], &x[0]);
+    let reason = "it has neither a rule nor a composition";
+    let error = vjp(bare, &x, &x).unwrap_err();
+    assert_eq!(error.to_string(), format!("[bare] not differentiable by vjp: {reason}"));
+    let error = jvp(bare, &x, &x).unwrap_err();
+    assert_eq!(error.to_string(), format!("[bare] not differentiable by jvp: {reason}"));
+    let error = vmap(bare, 0, 0)(&x).unwrap_err();
+    let text = "[vmap] bare has neither a rule for batches nor a composition";
+    assert_eq!(error.to_string(), text);
+    Ok(())
+}
+
+#[test]
+fn what_training_left_is_not_part_of_it() -> Result<()> {
+    let (x, w) = (draw(1, &[3, 5])?, draw(2, &[5, 6])?);
+    let loss = |w: &[Array]| x.matmul(&w[0])?.tanh()?.sum(());
+    let trained = &w - &grad(loss)(&[w.clone()])?[0] * 0.1;
+    let want = x.matmul(&trained)?;
+    // Captured while it is lazy, and when it has a value, also inside of another transform.
+    for _ in 0..2 {
+        let captured = trained.clone();
+        let layer = checkpoint(move |x: &[Array]| Ok(vec![x[0].matmul(&captured)?]));
+        assert_close(&layer(&[x.clone()])?[0], &want);
+        let dx = grad(|x: &[Array]| layer(x)?[0].sum(()))(&[x.clone()])?;
+        assert_close(&dx[0], &grad(|x: &[Array]| x[0].matmul(&trained)?.sum(()))(&[x.clone()])?[0]);
+        // A compiled function replays with it.
+        let product = compile(|x: &[Array]| Ok(vec![x[0].matmul(&x[1])?]));
+        assert_close(&product.call(&[x.clone(), trained.clone()])?[0], &want);
+        assert_eq!(product.stats().replays, 1);
+        trained.eval()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn keys_of_a_scope_are_drawn_from_in_every_transform() -> Result<()> {
+    let draws = || random::uniform(0.0, 1.0, &[4], DType::F32, None)?.astype(DType::F64);
+    let key = |seed| random::key(seed);
+    let alone = |seed: u64| random::with_key(&key(seed)?, draws);
+    assert_ne!(alone(1)?.to_vec::<f64>()?, alone(2)?.to_vec::<f64>()?);
+    // The thread's own sequence goes on where it was, and scopes nest.
+    random::seed(5);
+    let next = random::bits(&[2], DType::U32, None)?.to_vec::<u32>()?;
+    random::seed(5);
+    let (first, inner, second) = random::with_key(&key(1)?, || {
+        let first = draws()?;
+        let inner = random::with_key(&key(2)?, draws)?;
+        Ok::<_, Error>((first, inner, draws()?))
+    })?;
+    assert_close(&first, &alone(1)?);
+    assert_close(&inner, &alone(2)?);
+    assert_ne!(first.to_vec::<f64>()?, second.to_vec::<f64>()?);
+    assert_eq!(random::bits(&[2], DType::U32, None)?.to_vec::<u32>()?, next);
+    // A key for each element of a batch.
+    let keys = stack(&[key(1)?, key(2)?], 0)?;
+    let each = vmap(|x: &[Array]| random::with_key(&x[0], || Ok(vec![draws()?])), 0, 0);
+    assert_close(&each(&[keys.clone()])?[0], &stack(&[alone(1)?, alone(2)?], 0)?);
+    // A checkpoint draws the same when it runs again, also where the key is a transform's argument.
+    let kept = checkpoint(move |x: &[Array]| Ok(vec![&x[0] * draws()?]));
+    let ones = Array::ones(&[4], DType::F64)?;
+    let step = |x: &[Array]| {
+        random::with_key(&x[0], || {
+            let (values, gradients) = vjp(&kept, &[ones.clone()], &[ones.clone()])?;
+            let (_, along) = jvp(&kept, &[ones.clone()], &[ones.clone()])?;
+            Ok(vec![values[0].clone(), gradients[0].clone(), along[0].clone()])
+        })
+    };
+    let compiled = compile(step);
+    for seed in [1, 2] {
+        let plain = step(&[key(seed)?])?;
+        assert_close(&plain[1], &plain[0]);
+        assert_ne!(plain[2].to_vec::<f64>()?, plain[0].to_vec::<f64>()?);
+        for (got, want) in compiled.call(&[key(seed)?])?.iter().zip(&plain) {
+            assert_close(got, want);
+        }
+    }
+    assert_eq!(compiled.stats().traces, 1);
+    let batched = vmap(step, 0, 0)(&[keys])?;
+    assert_close(&batched[1], &batched[0]);
+    assert_close(&wootz::take(&batched[0], 1, Some(0))?, &step(&[key(2)?])?[0]);
+    // A scope around a compiled function is not one of its arguments.
+    let outside = compile(move |x: &[Array]| Ok(vec![&x[0] * draws()?]));
+    let error = random::with_key(&key(1)?, || outside.call(&[ones.clone()])).unwrap_err();
+    assert!(error.to_string().contains("without a key"), "{error}");
     Ok(())
 }
 

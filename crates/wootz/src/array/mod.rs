@@ -24,6 +24,7 @@ pub(crate) use node::{Buffers, Node, Work};
 pub use operators::Arg;
 use smallvec::SmallVec;
 
+use crate::autograd::{Marks, Trace};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -245,31 +246,35 @@ impl Array {
     }
 
     /// A new node with the same value that a transform can recognise as its argument.
-    pub(crate) fn traced_copy(&self) -> Result<Array> {
-        Ok(self.renamed(true))
+    pub(crate) fn traced_copy(&self, trace: &Trace) -> Array {
+        self.renamed(Marks::of(std::slice::from_ref(self)).and(trace))
+    }
+
+    /// The same value, as if it depended on what these arrays depend on.
+    pub(crate) fn beside(&self, others: &[Array]) -> Array {
+        self.renamed(Marks::of(others))
     }
 
     /// The same value, which no transform that is running looks behind.
     pub(crate) fn detached(&self) -> Array {
-        self.renamed(false)
+        self.renamed(Marks::default())
     }
 
-    fn renamed(&self, traced: bool) -> Array {
+    fn renamed(&self, marks: Marks) -> Array {
         let identity = crate::ops::identity_op();
         let work = Work { op: identity, inputs: SmallVec::from_elem(self.clone(), 1) };
-        Array::marked(self.device(), Metas::from_elem(self.meta().clone(), 1), work, traced)
+        Array::marked(self.device(), Metas::from_elem(self.meta().clone(), 1), work, marks)
     }
 
     /// The output of an operation without inputs that a transform can recognise as its argument.
-    pub(crate) fn traced_source(op: OpRef, device: &Device) -> Result<Array> {
+    pub(crate) fn traced_source(op: OpRef, device: &Device, trace: &Trace) -> Result<Array> {
         let outputs = crate::op::infer(&*op, &[])?;
-        Ok(Array::marked(device, outputs, Work { op, inputs: SmallVec::new() }, true))
+        let (work, marks) = (Work { op, inputs: SmallVec::new() }, Marks::default().and(trace));
+        Ok(Array::marked(device, outputs, work, marks))
     }
 
-    fn marked(device: &Device, outputs: Metas, work: Work, traced: bool) -> Array {
-        let mut node = Node::pending(device.clone(), outputs, work);
-        node.traced = traced;
-        Array { node: Arc::new(node), index: 0 }
+    fn marked(device: &Device, outputs: Metas, work: Work, marks: Marks) -> Array {
+        Array { node: Arc::new(Node::marked(device.clone(), outputs, work, marks)), index: 0 }
     }
 }
 

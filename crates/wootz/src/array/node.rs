@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use smallvec::SmallVec;
 
 use super::{Array, Meta};
+use crate::autograd::Marks;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::op::{Metas, OpRef};
@@ -17,8 +18,8 @@ pub(crate) type Buffers = SmallVec<[Arc<Buffer>; 1]>;
 pub(crate) struct Node {
     pub(crate) device: Device,
     pub(crate) outputs: Metas,
-    /// Depends on the argument of a transform that may still walk through this node.
-    pub(crate) traced: bool,
+    /// The transforms that may still walk through this node.
+    pub(crate) marks: Marks,
     /// Scratch of the evaluator: which evaluation saw this node last, and where it put it.
     pub(crate) mark: AtomicU64,
     work: Mutex<Option<Work>>,
@@ -35,11 +36,16 @@ pub(crate) struct Work {
 impl Node {
     /// A node that waits to be evaluated.
     pub(crate) fn pending(device: Device, outputs: Metas, work: Work) -> Node {
-        let traced = work.inputs.iter().any(|input| input.node.traced);
+        let marks = Marks::of(&work.inputs);
+        Node::marked(device, outputs, work, marks)
+    }
+
+    /// As [`pending`](Self::pending), for transforms that its inputs do not tell.
+    pub(crate) fn marked(device: Device, outputs: Metas, work: Work, marks: Marks) -> Node {
         Node {
             device,
             outputs,
-            traced,
+            marks,
             mark: AtomicU64::new(0),
             work: Mutex::new(Some(work)),
             data: OnceLock::new(),
@@ -51,11 +57,16 @@ impl Node {
         Node {
             device,
             outputs: Metas::from_elem(meta, 1),
-            traced: false,
+            marks: Marks::default(),
             mark: AtomicU64::new(0),
             work: Mutex::new(None),
             data: OnceLock::from(Buffers::from_elem(buffer, 1)),
         }
+    }
+
+    /// Depends on the argument of a transform that is running.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.marks.is_traced()
     }
 
     pub(crate) fn buffers(&self) -> Option<&Buffers> {

@@ -21,7 +21,8 @@ type Vmap = Arc<dyn Fn(&[Array], &[bool]) -> Result<Vec<Array>> + Send + Sync>;
 
 /// The function whose gradient runs it again, instead of keeping what it computed on the way: less
 /// memory for more time. What is differentiated must be an argument. Random numbers without a key, such
-/// as dropout's, are the same in both runs.
+/// as dropout's, are the same in both runs; inside of [`with_key`](crate::random::with_key) the function
+/// draws them with a key of its own.
 ///
 /// ```
 /// use wootz::{Array, checkpoint, grad};
@@ -117,12 +118,29 @@ impl CustomFunction {
     /// # Ok::<(), wootz::Error>(())
     /// ```
     pub fn call(&self, inputs: &[Array]) -> Result<Vec<Array>> {
+        let ruled = self.vjp.is_some() || self.jvp.is_some() || self.vmap.is_some();
+        // Rules know the function's own arguments only.
+        let key = match inputs.first().filter(|_| !ruled) {
+            Some(first) => crate::with_device(first.device(), random::next_scoped)?,
+            None => None,
+        };
+        let Some(key) = key else { return self.apply(inputs) };
+        // A transform may look at the key, so it is an argument too.
+        let function = self.function.clone();
+        let keyed = custom(move |x: &[Array]| match x {
+            [x @ .., key] => random::with_key(key, || function(x)),
+            [] => function(x),
+        });
+        random::scoped(None, || keyed.apply(&[inputs, &[key]].concat()))
+    }
+
+    fn apply(&self, inputs: &[Array]) -> Result<Vec<Array>> {
         // Whoever runs the function again must draw the same random numbers.
         let sequence = random::sequence();
         // Transforms see the operation below; what the function computes is hidden from them.
         let hidden: Vec<Array> = inputs.iter().map(Array::detached).collect();
         let outputs = (self.function)(&hidden)?;
-        if let Some(index) = outputs.iter().position(|output| output.node.traced) {
+        if let Some(index) = outputs.iter().position(|output| output.node.is_traced()) {
             let reason = format!(
                 "result {index} depends on an array of a transform around it that is not an argument"
             );
@@ -142,13 +160,13 @@ struct Custom {
     function: CustomFunction,
     arguments: usize,
     /// Where the sequence of random keys was when the function was called.
-    sequence: [u32; 2],
+    sequence: random::Sequence,
 }
 
 impl Custom {
     /// Runs the function as it ran first.
     fn again(&self, x: &[Array]) -> Result<Vec<Array>> {
-        random::replaying(self.sequence, || (self.function.function)(x))
+        random::replaying(&self.sequence, || (self.function.function)(x))
     }
 }
 
@@ -252,7 +270,7 @@ impl Op for Custom {
         };
         let spread =
             (0..self.arguments).map(|index| batch.spread(index)).collect::<Result<Vec<_>>>()?;
-        random::replaying(self.sequence, || all.call(&spread))
+        random::replaying(&self.sequence, || all.call(&spread))
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn dependents(
         stack.push((output.node.clone(), 0));
         while let Some((node, next)) = stack.last_mut() {
             let pointer = Arc::as_ptr(node);
-            if !node.traced || (*next == 0 && depends.contains_key(&pointer)) {
+            if !node.is_traced() || (*next == 0 && depends.contains_key(&pointer)) {
                 stack.pop();
                 continue;
             }
@@ -84,14 +84,13 @@ pub(super) fn dependents(
 }
 
 /// Computes what the recorded part of a graph reads and does not depend on its arguments: it is the
-/// same every time. An array that a transform outside is looking at cannot be such a constant.
+/// same every time. An array that a transform around is looking at cannot be such a constant.
 pub(crate) fn settle_constants(
     transform: &'static str,
     arguments: &[Array],
     outputs: &[Array],
-    inside_another: bool,
 ) -> Result<()> {
-    // Not by `traced`: custom functions hide from transforms what their results depend on.
+    // Not by marks: custom functions hide from transforms what their results depend on.
     let mut depends: HashMap<*const Node, bool> =
         arguments.iter().map(|argument| (Arc::as_ptr(&argument.node), true)).collect();
     let mut constants: Vec<Array> = Vec::new();
@@ -108,7 +107,7 @@ pub(crate) fn settle_constants(
             continue;
         }
         let inputs = array.node.work().map(|work| work.inputs).unwrap_or_default();
-        if inside_another && array.node.traced && !inputs.iter().any(|input| input.node.traced) {
+        if array.node.is_traced() && !inputs.iter().any(|input| input.node.is_traced()) {
             let reason = "the function captures an array that a transform around it looks at; \
                           make it an argument";
             return Err(Error::Transform { transform, reason: reason.into() });

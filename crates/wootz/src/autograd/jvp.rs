@@ -3,7 +3,7 @@
 use super::Trace;
 use super::graph::{Values, dependents};
 use super::placeholder::placeholder;
-use super::vjp::{backward, check_alike};
+use super::vjp::{backward, check_alike, check_count};
 use crate::array::Array;
 use crate::error::{Error, Result};
 use crate::ops;
@@ -27,9 +27,9 @@ pub fn jvp(
     primals: &[Array],
     tangents: &[Array],
 ) -> Result<(Vec<Array>, Vec<Array>)> {
-    let _trace = Trace::start();
+    let trace = Trace::start();
     check_alike("jvp", ("primal", primals), ("tangent", tangents))?;
-    let arguments = primals.iter().map(Array::traced_copy).collect::<Result<Vec<_>>>()?;
+    let arguments: Vec<Array> = primals.iter().map(|x| x.traced_copy(&trace)).collect();
     let outputs = function(&arguments)?;
     let order = dependents(&arguments, &outputs, &[]);
     let mut known = Values::new();
@@ -47,7 +47,10 @@ pub fn jvp(
             continue;
         }
         let results = Array::outputs_of(node);
-        let tangents = work.op.jvp(&work.inputs, &results, &tangents)?;
+        let tangents = (work.op.jvp(&work.inputs, &results, &tangents))
+            .map_err(|error| error.in_transform("jvp"))?;
+        let (expected, got) = (("outputs", results.len()), ("tangents", tangents.len()));
+        check_count("jvp", work.op.name(), expected, got)?;
         for (index, (result, tangent)) in results.iter().zip(tangents).enumerate() {
             let Some(tangent) = tangent else { continue };
             if tangent.shape() != result.shape() || tangent.dtype() != result.dtype() {
@@ -74,18 +77,19 @@ pub fn jvp(
 /// cotangents, so the gradient of that linear function, with the tangents for cotangents, is the
 /// Jacobian itself: the transpose of its transpose. The cotangents' values are never needed.
 pub(crate) fn transposed(
+    op: &'static str,
     vjp: impl FnOnce(&[Option<Array>]) -> Result<Vec<Option<Array>>>,
     inputs: &[Array],
     outputs: &[Array],
     tangents: &[Option<Array>],
 ) -> Result<Vec<Option<Array>>> {
+    let trace = Trace::recording("jvp");
+    let shown = |x: &Array| placeholder(&trace, "jvp", x.shape(), x.dtype(), x.device());
     let cotangents = (outputs.iter())
-        .map(|output| match output.dtype().is_inexact() {
-            true => placeholder("jvp", output.shape(), output.dtype(), output.device()).map(Some),
-            false => Ok(None),
-        })
+        .map(|output| output.dtype().is_inexact().then(|| shown(output)).transpose())
         .collect::<Result<Vec<_>>>()?;
     let gradients = vjp(&cotangents)?;
+    check_count("jvp", op, ("inputs", inputs.len()), ("gradients", gradients.len()))?;
     let (gradients, tangents): (Vec<Array>, Vec<Array>) = (gradients.into_iter().zip(tangents))
         .filter_map(|(gradient, tangent)| Some((gradient?, tangent.clone()?)))
         .unzip();

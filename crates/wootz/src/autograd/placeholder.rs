@@ -1,6 +1,7 @@
 //! Arrays without values: what a transform shows a function while it records what the function
 //! does.
 
+use super::Trace;
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
 use crate::device::Device;
@@ -12,13 +13,14 @@ use crate::op::{Metas, Op};
 /// A row-major array of a shape and dtype that has no value; asking for one is an error that names
 /// the transform.
 pub(crate) fn placeholder(
+    trace: &Trace,
     transform: &'static str,
     shape: &[usize],
     dtype: DType,
     device: &Device,
 ) -> Result<Array> {
     let meta = Meta::new(transform, shape, dtype)?;
-    Array::traced_source(Placeholder { transform, meta }.into(), device)
+    Array::traced_source(Placeholder { transform, meta }.into(), device, trace)
 }
 
 #[derive(Debug)]

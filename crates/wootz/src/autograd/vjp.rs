@@ -29,8 +29,8 @@ pub fn vjp(
     primals: &[Array],
     cotangents: &[Array],
 ) -> Result<(Vec<Array>, Vec<Array>)> {
-    let _trace = Trace::start();
-    let arguments = primals.iter().map(Array::traced_copy).collect::<Result<Vec<_>>>()?;
+    let trace = Trace::start();
+    let arguments: Vec<Array> = primals.iter().map(|x| x.traced_copy(&trace)).collect();
     let outputs = function(&arguments)?;
     check_alike("vjp", ("output", &outputs), ("cotangent", cotangents))?;
     let gradients = gradients_or_zeros(&arguments, &outputs, cotangents)?;
@@ -128,12 +128,17 @@ where
     F: Fn(&[Array]) -> Result<(Array, A)>,
 {
     move |primals| {
-        let _trace = Trace::start();
-        let arguments = primals.iter().map(Array::traced_copy).collect::<Result<Vec<_>>>()?;
+        let trace = Trace::start();
+        let arguments: Vec<Array> = primals.iter().map(|x| x.traced_copy(&trace)).collect();
         let (value, aux) = function(&arguments)?;
         if value.size() != 1 {
             let reason =
                 format!("the function must return a scalar, got shape {:?}", value.shape());
+            return Err(Error::Transform { transform: "grad", reason });
+        }
+        if !value.dtype().is_inexact() {
+            let reason =
+                format!("the function must return a floating-point number, got {}", value.dtype());
             return Err(Error::Transform { transform: "grad", reason });
         }
         let one = ops::ones_like(&value)?;
@@ -202,6 +207,8 @@ fn node_vjp(
     let mut padded: Vec<Option<Array>> = cotangents.to_vec();
     padded.resize(outputs.len(), None);
     let gradients = work.op.vjp(&work.inputs, &outputs, &padded)?;
+    let (expected, got) = (("inputs", work.inputs.len()), ("gradients", gradients.len()));
+    check_count("vjp", work.op.name(), expected, got)?;
     for (index, (input, gradient)) in work.inputs.iter().zip(&gradients).enumerate() {
         let Some(gradient) = gradient else { continue };
         if gradient.shape() != input.shape() || gradient.dtype() != input.dtype() {
@@ -217,6 +224,20 @@ fn node_vjp(
         }
     }
     Ok(gradients)
+}
+
+/// Checks that an operation's rule gave as many as there must be.
+pub(super) fn check_count(
+    transform: &'static str,
+    op: &'static str,
+    (what, expected): (&str, usize),
+    (given, got): (&str, usize),
+) -> Result<()> {
+    if expected == got {
+        return Ok(());
+    }
+    let reason = format!("the rule of {op} gave {got} {given} for {expected} {what}");
+    Err(Error::Transform { transform, reason })
 }
 
 /// Adds a gradient to what an array has received, if the array takes part.
@@ -251,7 +272,7 @@ pub(crate) fn composed_vjp(
 ) -> Result<Vec<Option<Array>>> {
     let cotangents = or_zeros(outputs, cotangents)?;
     let reason = "it has neither a rule nor a composition";
-    let missing = || Err(Error::NotDifferentiable { op, reason });
+    let missing = || Err(Error::not_differentiable(op, reason));
     let (_, gradients) = vjp(|x| composed(x).unwrap_or_else(missing), inputs, &cotangents)?;
     Ok(gradients.into_iter().map(Some).collect())
 }

@@ -1,8 +1,10 @@
 //! Batches: a function of single elements becomes one of whole batches.
 
+use super::Trace;
 use super::batch::Batch;
 use super::graph::{Values, dependents};
 use super::placeholder::placeholder;
+use super::vjp::check_count;
 use crate::array::{Array, normalize_axis};
 use crate::error::{Error, Result};
 use crate::ops;
@@ -133,6 +135,7 @@ pub(super) fn vmap_batch(
     batched: &[bool],
     size: usize,
 ) -> Result<Vec<(Array, bool)>> {
+    let trace = Trace::recording("vmap");
     let mut known = Values::new();
     let mut placeholders = Vec::new();
     let mut arguments = inputs.to_vec();
@@ -142,7 +145,8 @@ pub(super) fn vmap_batch(
         .zip(batched)
         .filter_map(|(pair, batched)| batched.then_some(pair))
     {
-        *argument = placeholder("vmap", &input.shape()[1..], input.dtype(), input.device())?;
+        let shape = &input.shape()[1..];
+        *argument = placeholder(&trace, "vmap", shape, input.dtype(), input.device())?;
         known.insert(argument, input.clone());
         placeholders.push(argument.clone());
     }
@@ -160,7 +164,10 @@ pub(super) fn vmap_batch(
                 work.op.vmap(&Batch { op: &work.op, inputs, batched, size })?
             }
         };
-        for (index, (one, all)) in Array::outputs_of(node).iter().zip(results).enumerate() {
+        let outputs = Array::outputs_of(node);
+        let (expected, got) = (("outputs", outputs.len()), ("results", results.len()));
+        check_count("vmap", work.op.name(), expected, got)?;
+        for (index, (one, all)) in outputs.iter().zip(results).enumerate() {
             let shape = [&[size], one.shape()].concat();
             if all.shape() != shape || all.dtype() != one.dtype() {
                 return Err(failed(format!(

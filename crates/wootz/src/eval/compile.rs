@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::plan::Plan;
 use crate::array::{Array, DType, Shape};
-use crate::autograd;
+use crate::autograd::{Trace, placeholder, settle_constants};
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::random;
 
 /// Signatures that a compiled function remembers unless it is told otherwise.
 const CAPACITY: usize = 32;
@@ -16,19 +17,23 @@ const CAPACITY: usize = 32;
 /// A function that runs from plans: see [`compile`].
 pub struct Compiled<F> {
     function: F,
-    capacity: usize,
-    cache: Mutex<Cache>,
+    plans: Plans<Signature, Plan>,
 }
 
-#[derive(Default)]
-struct Cache {
+/// What a compiled function has recorded, by what decides about it.
+pub(crate) struct Plans<K, P> {
+    capacity: usize,
+    cache: Mutex<Cache<K, P>>,
+}
+
+struct Cache<K, P> {
     /// The most recently used last.
-    plans: Vec<(Signature, Arc<Plan>)>,
+    plans: Vec<(K, Arc<P>)>,
     stats: CompileStats,
 }
 
 /// What decides about a plan.
-struct Signature {
+pub(crate) struct Signature {
     device: Device,
     arguments: Vec<(Shape, DType)>,
 }
@@ -61,7 +66,8 @@ pub struct PlanSummary {
 /// State is explicit: what changes from call to call must be an argument, and what becomes of it a
 /// result. An array that the function captures is a constant of the plan. Numbers that change, as a
 /// learning rate or a position, are arguments of shape `[]`; they do not record anew. Random numbers
-/// need a key that is an argument; asking for others while recording is an error.
+/// need a key that is an argument, as the key of a draw or of all draws
+/// [within it](crate::random::with_key); asking for others while recording is an error.
 ///
 /// ```
 /// use wootz::{Array, add, compile, exp, negative};
@@ -77,11 +83,17 @@ pub fn compile<F>(function: F) -> Compiled<F>
 where
     F: Fn(&[Array]) -> Result<Vec<Array>>,
 {
-    Compiled { function, capacity: CAPACITY, cache: Mutex::default() }
+    Compiled { function, plans: Plans::new() }
 }
 
 thread_local! {
     static RECORDING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Whether a compiled function runs by itself, so that a transform of these arguments, or a recording,
+/// sees what it does.
+pub(crate) fn runs_by_itself(arguments: &[Array]) -> bool {
+    is_recording() || arguments.iter().any(|argument| argument.node.is_traced())
 }
 
 /// Whether this thread records a function for a plan, in which what is not an argument becomes a
@@ -96,7 +108,7 @@ where
 {
     /// Remembers at most this many signatures; the one not used for longest is forgotten first.
     pub fn capacity(mut self, signatures: usize) -> Compiled<F> {
-        self.capacity = signatures.max(1);
+        self.plans.set_capacity(signatures);
         self
     }
 
@@ -126,20 +138,11 @@ where
     }
 
     fn replay(&self, arguments: Vec<Array>, owned: bool) -> Result<Vec<Array>> {
-        // What was made of a transform's arguments is marked for good, but once it has a value the
-        // mark matters only inside the transform.
-        let traced = |argument: &Array| {
-            argument.node.traced && (autograd::is_tracing() || !argument.is_evaluated())
-        };
-        if is_recording() || arguments.iter().any(traced) {
+        if runs_by_itself(&arguments) {
             return (self.function)(&arguments);
         }
         let plan = self.plan_for(&arguments)?;
-        let rows = arguments.into_iter().map(Array::into_dense).collect::<Result<Vec<_>>>()?;
-        super::eval(&rows)?;
-        let results = plan.replay(&rows, owned)?;
-        self.cache().stats.replays += 1;
-        Ok(results)
+        self.plans.replay(&plan, arguments, owned)
     }
 
     /// What a call with such arguments takes. The function is recorded if it has not been.
@@ -150,52 +153,80 @@ where
 
     /// What this function has done so far.
     pub fn stats(&self) -> CompileStats {
-        self.cache().stats
-    }
-
-    fn cache(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        self.plans.stats()
     }
 
     fn plan_for(&self, arguments: &[Array]) -> Result<Arc<Plan>> {
+        let known = |signature: &Signature| signature.fits(arguments);
+        self.plans.find_or_record(known, || {
+            let signature = Signature::of(arguments)?;
+            let plan = signature.record(&self.function)?;
+            Ok((signature, plan))
+        })
+    }
+}
+
+impl<K, P> Plans<K, P> {
+    pub(crate) fn new() -> Plans<K, P> {
+        let cache = Cache { plans: Vec::new(), stats: CompileStats::default() };
+        Plans { capacity: CAPACITY, cache: Mutex::new(cache) }
+    }
+
+    pub(crate) fn set_capacity(&mut self, plans: usize) {
+        self.capacity = plans.max(1);
+    }
+
+    pub(crate) fn stats(&self) -> CompileStats {
+        self.cache().stats
+    }
+
+    fn cache(&self) -> MutexGuard<'_, Cache<K, P>> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known under a key that fits, or else what `record` makes.
+    pub(crate) fn find_or_record(
+        &self,
+        fits: impl Fn(&K) -> bool,
+        record: impl FnOnce() -> Result<(K, P)>,
+    ) -> Result<Arc<P>> {
         let mut cache = self.cache();
-        if let Some(found) = cache.plans.iter().position(|(known, _)| known.fits(arguments)) {
+        if let Some(found) = cache.plans.iter().position(|(key, _)| fits(key)) {
             let entry = cache.plans.remove(found);
             let plan = entry.1.clone();
             cache.plans.push(entry);
             return Ok(plan);
         }
         drop(cache);
-        let signature = Signature::of(arguments)?;
         // Not under the lock: the function may call itself.
-        let plan = Arc::new(self.record(&signature)?);
+        let (key, plan) = record()?;
+        let plan = Arc::new(plan);
         let mut cache = self.cache();
         cache.stats.traces += 1;
         if cache.plans.len() >= self.capacity {
             cache.plans.remove(0);
         }
-        cache.plans.push((signature, plan.clone()));
+        cache.plans.push((key, plan.clone()));
         Ok(plan)
     }
 
-    fn record(&self, signature: &Signature) -> Result<Plan> {
-        let inside_another = autograd::is_tracing();
-        let _trace = autograd::Trace::start();
-        let device = &signature.device;
-        let placeholders = (signature.arguments.iter())
-            .map(|(shape, dtype)| autograd::placeholder("compile", shape, *dtype, device))
-            .collect::<Result<Vec<_>>>()?;
-        RECORDING.set(RECORDING.get() + 1);
-        let outputs = crate::with_device(device, || (self.function)(&placeholders));
-        RECORDING.set(RECORDING.get() - 1);
-        let outputs = outputs?;
-        autograd::settle_constants("compile", &placeholders, &outputs, inside_another)?;
-        Plan::new(&placeholders, &outputs, device)
+    /// Runs a plan.
+    pub(crate) fn replay(
+        &self,
+        plan: &Plan,
+        arguments: Vec<Array>,
+        owned: bool,
+    ) -> Result<Vec<Array>> {
+        let rows = arguments.into_iter().map(Array::into_dense).collect::<Result<Vec<_>>>()?;
+        super::eval(&rows)?;
+        let results = plan.replay(&rows, owned)?;
+        self.cache().stats.replays += 1;
+        Ok(results)
     }
 }
 
 impl Signature {
-    fn of(arguments: &[Array]) -> Result<Signature> {
+    pub(crate) fn of(arguments: &[Array]) -> Result<Signature> {
         let device = match arguments.first() {
             Some(first) => first.device().clone(),
             None => Device::default_device(),
@@ -214,8 +245,25 @@ impl Signature {
         Ok(Signature { device, arguments: arguments.collect() })
     }
 
+    /// What a function computes for such arguments.
+    pub(crate) fn record(&self, function: impl Fn(&[Array]) -> Result<Vec<Array>>) -> Result<Plan> {
+        let trace = Trace::recording("compile");
+        let device = &self.device;
+        let placeholders = (self.arguments.iter())
+            .map(|(shape, dtype)| placeholder(&trace, "compile", shape, *dtype, device))
+            .collect::<Result<Vec<_>>>()?;
+        RECORDING.set(RECORDING.get() + 1);
+        // A key from outside would be a constant.
+        let run = || crate::with_device(device, || function(&placeholders));
+        let outputs = random::scoped(None, run);
+        RECORDING.set(RECORDING.get() - 1);
+        let outputs = outputs?;
+        settle_constants("compile", &placeholders, &outputs)?;
+        Plan::new(&placeholders, &outputs, device)
+    }
+
     /// Whether it is that of these arguments.
-    fn fits(&self, arguments: &[Array]) -> bool {
+    pub(crate) fn fits(&self, arguments: &[Array]) -> bool {
         let fits = |((shape, dtype), argument): (&(Shape, DType), &Array)| {
             *dtype == argument.dtype()
                 && shape[..] == *argument.shape()

@@ -12,8 +12,9 @@ mod schedule;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-pub(crate) use compile::is_recording;
 pub use compile::{CompileStats, Compiled, PlanSummary, compile};
+pub(crate) use compile::{Plans, Signature, is_recording, runs_by_itself};
+pub(crate) use plan::Plan;
 pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, Step, StepKind};
 pub(crate) use run::{read_bytes, read_memory};
 

@@ -140,6 +140,6 @@ impl Op for Fused {
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
         let reason = "a fused run exists only during evaluation";
-        Err(Error::NotDifferentiable { op: self.name(), reason })
+        Err(Error::not_differentiable(self.name(), reason))
     }
 }

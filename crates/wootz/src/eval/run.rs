@@ -10,7 +10,6 @@ use super::fusion::{InputRef, Task};
 use super::order::Graph;
 use super::program::{Fused, Program};
 use crate::array::{Array, Buffers, Meta, Node, Work};
-use crate::autograd;
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::encoder::{Encoder, Operand};
@@ -68,15 +67,17 @@ impl Runner<'_, '_> {
             forget(node);
             return Ok(());
         }
-        let work = if retains(node) { work } else { node.take_work().unwrap_or(work) };
+        // Asked once: the transform may end meanwhile, on another thread.
+        let retained = retains(node);
+        let work = if retained { work } else { node.take_work().unwrap_or(work) };
         let op = work.op.clone();
         let inputs: SmallVec<[&Array; 4]> = work.inputs.iter().collect();
         let handles = |array: &Array| {
             let same = |other: &&&Array| Arc::ptr_eq(&other.node, &array.node);
-            inputs.iter().filter(same).count() + usize::from(retains(node))
+            inputs.iter().filter(same).count() + usize::from(retained)
         };
         let metas: SmallVec<[&Meta; 2]> = node.outputs.iter().collect();
-        match self.execute(&node.device, &metas, &*op, &inputs, !retains(node), handles) {
+        match self.execute(&node.device, &metas, &*op, &inputs, !retained, handles) {
             Ok(buffers) => {
                 node.set_buffers(buffers);
                 drop(inputs);
@@ -226,7 +227,7 @@ impl Runner<'_, '_> {
 
 /// Whether a node keeps its history after it ran, for a transform that will walk it.
 fn retains(node: &Node) -> bool {
-    node.traced && autograd::is_tracing()
+    node.is_traced()
 }
 
 /// Drops the history of an evaluated node, unless a transform needs it.

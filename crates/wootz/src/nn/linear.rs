@@ -23,9 +23,9 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Values spread evenly over `±1/√input_dims`.
+    /// Values spread evenly over `±1/√input_dims`, which is at least 1.
     pub fn new(input_dims: usize, output_dims: usize, bias: bool) -> Result<Linear> {
-        let scale = (1.0 / input_dims as f64).sqrt();
+        let scale = spread("Linear", "input_dims", input_dims)?;
         Ok(Linear {
             weight: uniform(&[output_dims, input_dims], scale)?,
             bias: bias.then(|| uniform(&[output_dims], scale)).transpose()?,
@@ -92,14 +92,14 @@ pub struct Bilinear {
 }
 
 impl Bilinear {
-    /// Values spread evenly over `±1/√input1_dims`.
+    /// Values spread evenly over `±1/√input1_dims`, which is at least 1.
     pub fn new(
         input1_dims: usize,
         input2_dims: usize,
         output_dims: usize,
         bias: bool,
     ) -> Result<Bilinear> {
-        let scale = (1.0 / input1_dims as f64).sqrt();
+        let scale = spread("Bilinear", "input1_dims", input1_dims)?;
         Ok(Bilinear {
             weight: uniform(&[output_dims, input2_dims, input1_dims], scale)?,
             bias: bias.then(|| uniform(&[output_dims], scale)).transpose()?,
@@ -132,6 +132,14 @@ pub(super) fn affine(x: &Array, weight: &Array, bias: Option<&Array>) -> Result<
     match bias {
         Some(bias) => addmm(bias, x, &weight, 1.0, 1.0),
         None => matmul(x, &weight),
+    }
+}
+
+/// How far from zero the parameters of a layer with so many inputs are.
+fn spread(layer: &'static str, argument: &str, dims: usize) -> Result<f64> {
+    match dims {
+        0 => Err(Error::argument(layer, argument, "a positive number", dims)),
+        _ => Ok((1.0 / dims as f64).sqrt()),
     }
 }
 

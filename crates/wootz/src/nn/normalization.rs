@@ -268,8 +268,7 @@ impl BatchNorm {
     fn follow(&self, running: &State, batch: &Array) -> Result<()> {
         let kept = multiply(1.0 - self.momentum, running.get())?;
         // Statistics of this batch are no reason for gradients of the next one.
-        running.set(stop_gradient(add(kept, multiply(self.momentum, batch)?)?)?);
-        Ok(())
+        running.set(stop_gradient(add(kept, multiply(self.momentum, batch)?)?)?)
     }
 }
 

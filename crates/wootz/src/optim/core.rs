@@ -141,10 +141,9 @@ impl<T: PerParameter> Optimizer for T {
             check_states(self, parameters)?;
             self.core_mut().unchecked = false;
         }
-        self.init(gradients)?;
         // An error leaves the optimizer as it was.
         let before = self.core().clone();
-        let updated = advance_all(self, gradients, parameters);
+        let updated = self.init(gradients).and_then(|()| advance_all(self, gradients, parameters));
         if updated.is_err() {
             *self.core_mut() = before;
         }
@@ -170,7 +169,9 @@ impl<T: PerParameter> Optimizer for T {
         wanted.extend(core.learning_rate.iter().map(|rate| (RATE.to_string(), rate.clone())));
         let scalar = |(name, _): &(&String, &Array)| *name == STEP || *name == RATE;
         let scalars = state.iter().filter(scalar).map(|(name, x)| (name.clone(), x.clone()));
-        check_keys("set_state", &wanted, &scalars.collect(), Strictness::Exact)?;
+        let scalars = scalars.collect();
+        check_keys("set_state", &wanted, &scalars, Strictness::Exact)?;
+        check_dtypes(&wanted, &scalars)?;
         core.step = state[STEP].clone();
         core.learning_rate = state.get(RATE).cloned();
         core.states.clear();
@@ -230,9 +231,29 @@ fn check_states<T: PerParameter>(
             state.iter().map(|(key, array)| (format!("{name}.{key}"), array.clone())).collect()
         };
         let fresh = optimizer.init_single(&parameters[name])?;
-        check_keys("set_state", &prefixed(&fresh), &prefixed(state), Strictness::Exact)?;
+        let (fresh, given) = (prefixed(&fresh), prefixed(state));
+        check_keys("set_state", &fresh, &given, Strictness::Exact)?;
+        check_dtypes(&fresh, &given)?;
     }
     Ok(())
+}
+
+/// Checks that restored arrays hold what the optimizer's own do. They may be wider, as they are after
+/// gradients that are wider than their parameters.
+fn check_dtypes(own: &BTreeMap<String, Array>, given: &BTreeMap<String, Array>) -> Result<()> {
+    let mismatched: Vec<String> = (own.iter())
+        .filter_map(|(name, own)| Some((name, own.dtype(), given.get(name)?.dtype())))
+        .filter(|&(_, own, given)| {
+            let wider = own.is_float() && given.is_float() && DType::promote(own, given) == given;
+            own != given && !wider
+        })
+        .map(|(name, own, given)| format!("{name}: expected {own}, got {given}"))
+        .collect();
+    if mismatched.is_empty() {
+        return Ok(());
+    }
+    let (missing, unexpected) = (Vec::new(), Vec::new());
+    Err(Error::Keys { op: "set_state", missing, unexpected, mismatched })
 }
 
 fn unexpected(names: Vec<String>) -> Error {

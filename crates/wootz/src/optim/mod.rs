@@ -50,7 +50,7 @@ pub use sgd::SGD;
 
 use crate::array::Array;
 use crate::error::Result;
-use crate::tree::{Strictness, Tree, check_keys, replace};
+use crate::tree::{Strictness, Tree, check_keys, check_names, replace};
 
 /// Changes parameters by their gradients.
 pub trait Optimizer {
@@ -80,8 +80,11 @@ pub trait Optimizer {
 
     /// Takes one step: changes the parameters of `model` that have gradients. Gradients are those
     /// of [`value_and_grad_of`](crate::value_and_grad_of) or a map by name; frozen ones are
-    /// left out. Nothing runs before it is [evaluated](Optimizer::arrays).
+    /// left out. Nothing runs before it is [evaluated](Optimizer::arrays); drop the gradients before that,
+    /// so that the memory of each is free when its parameter is changed.
     fn update(&mut self, model: &mut dyn Tree, gradients: &dyn Tree) -> Result<()> {
+        check_names("update", model)?;
+        check_names("update", gradients)?;
         let (parameters, gradients) = (model.parameters(), gradients.trainable_parameters());
         check_keys("update", &parameters, &gradients, Strictness::MayLack)?;
         let updated = self.apply_gradients(&gradients, &parameters)?;

@@ -56,6 +56,25 @@ impl MultiOptimizer {
         }
         parts
     }
+
+    /// Changes each optimizer in turn. If one cannot be, those before it get their state back.
+    fn all_or_none(
+        &mut self,
+        mut change: impl FnMut(usize, &mut dyn Optimizer) -> Result<()>,
+    ) -> Result<()> {
+        let mut before = Vec::with_capacity(self.members.len());
+        for (index, (optimizer, _)) in self.members.iter_mut().enumerate() {
+            let state = optimizer.state();
+            if let Err(error) = change(index, &mut **optimizer) {
+                for ((optimizer, _), state) in self.members.iter_mut().zip(&before) {
+                    optimizer.set_state(state)?;
+                }
+                return Err(error);
+            }
+            before.push(state);
+        }
+        Ok(())
+    }
 }
 
 impl Optimizer for MultiOptimizer {
@@ -72,9 +91,10 @@ impl Optimizer for MultiOptimizer {
     ) -> Result<BTreeMap<String, Array>> {
         let parts = self.split(gradients);
         let mut updated = BTreeMap::new();
-        for ((optimizer, _), part) in self.members.iter_mut().zip(parts) {
-            updated.extend(optimizer.apply_gradients(&part, parameters)?);
-        }
+        self.all_or_none(|index, optimizer| {
+            updated.extend(optimizer.apply_gradients(&parts[index], parameters)?);
+            Ok(())
+        })?;
         Ok(updated)
     }
 
@@ -103,8 +123,7 @@ impl Optimizer for MultiOptimizer {
             let (missing, mismatched) = (Vec::new(), Vec::new());
             return Err(Error::Keys { op: "set_state", missing, unexpected, mismatched });
         }
-        let mut members = self.members.iter_mut().zip(&parts);
-        members.try_for_each(|((optimizer, _), part)| optimizer.set_state(part))
+        self.all_or_none(|index, optimizer| optimizer.set_state(&parts[index]))
     }
 
     fn learning_rate(&self) -> Option<Array> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Path, Strictness, Tree, check_keys, replace};
+use super::{Path, Strictness, Tree, check_keys, check_names, replace};
 use crate::array::Array;
 use crate::error::Result;
 
@@ -58,6 +58,7 @@ pub fn tree_unflatten<T: Tree + Clone>(
     like: &T,
     leaves: impl IntoIterator<Item = (String, Array)>,
 ) -> Result<T> {
+    check_names("tree_unflatten", like)?;
     let leaves: BTreeMap<String, Array> = leaves.into_iter().collect();
     check_keys("tree_unflatten", &like.parameters(), &leaves, Strictness::Exact)?;
     let mut tree = like.clone();

@@ -91,7 +91,7 @@ where
             let reason = "the function was not called".to_string();
             return Err(Error::Transform { transform: "grad", reason });
         };
-        store_states(tree, states);
+        store_states(tree, states)?;
         let mut result = with_trained(tree, &gradients)?;
         result.visit_mut(&mut Path::default(), &mut |_, mut slot| {
             if let Some(leaf) = slot.leaf().filter(|leaf| !leaf.is_trainable()) {
@@ -129,15 +129,17 @@ pub(super) fn states<T: Tree>(tree: &T) -> Vec<Array> {
     states
 }
 
-pub(super) fn store_states<T: Tree>(tree: &T, states: Vec<Array>) {
-    let mut states = states.into_iter();
+/// Stores the values of all state, in order.
+pub(super) fn store_states<T: Tree>(tree: &T, states: Vec<Array>) -> Result<()> {
+    let (mut states, mut outcome) = (states.into_iter(), Ok(()));
     tree.visit(&mut Path::default(), &mut |_, leaf| {
-        if let Leaf::State(state) = leaf
+        if let (Leaf::State(state), Ok(())) = (leaf, &outcome)
             && let Some(value) = states.next()
         {
-            state.set(value);
+            outcome = state.set(value);
         }
     });
+    outcome
 }
 
 /// Zeros of the shape of `x`, all in the memory of one.

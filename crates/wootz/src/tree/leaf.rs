@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::{PoisonError, RwLock};
 
 use crate::array::{Arg, Array};
+use crate::error::{Error, Result};
 
 /// An array that is trained unless it is frozen. It can be used where an array is wanted.
 #[derive(Clone, Debug)]
@@ -76,9 +77,35 @@ impl State {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stores another value.
-    pub fn set(&self, array: Array) {
+    /// Stores another value. Inside of a transform that runs a function without values, as
+    /// [`compile`](crate::compile) and [`vmap`](crate::vmap) do, the state must be an argument's: that of a
+    /// module which the function captures would have no value afterwards.
+    ///
+    /// ```
+    /// use wootz::{Array, compile, tree::State};
+    /// let seen = State::new(Array::new([0.0f32])?);
+    /// seen.set(Array::new([1.0f32])?)?;
+    /// let remember = compile(|x: &[Array]| {
+    ///     seen.set(x[0].clone())?;
+    ///     Ok(x.to_vec())
+    /// });
+    /// assert!(remember.call(&[Array::new([2.0f32])?]).is_err());
+    /// assert_eq!(seen.get().item::<f32>()?, 1.0);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn set(&self, array: Array) -> Result<()> {
+        if let Some(transform) = array.node.marks.recorded_beside(&self.get().node.marks) {
+            let reason = "the function changes the state of a module that is not its argument; make \
+                          the module an argument, as compile_of and vmap_of do";
+            return Err(Error::Transform { transform, reason: reason.into() });
+        }
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = array;
+        Ok(())
+    }
+
+    /// Puts another value in its place.
+    pub(super) fn replace(&mut self, array: Array) {
+        *self.0.get_mut().unwrap_or_else(PoisonError::into_inner) = array;
     }
 }
 

@@ -23,6 +23,7 @@
 //! # Ok::<(), wootz::Error>(())
 //! ```
 
+mod compile;
 mod functions;
 mod grad;
 mod impls;
@@ -34,6 +35,7 @@ use std::fmt::Display;
 use std::fmt::Write as _;
 use std::path::Path as FilePath;
 
+pub use compile::{CompiledOf, compile_of};
 pub use functions::{tree_flatten, tree_map, tree_merge, tree_reduce, tree_unflatten};
 pub use grad::{grad_of, value_and_grad_aux_of, value_and_grad_of};
 pub use leaf::{Mode, Parameter, State};
@@ -55,6 +57,17 @@ use crate::nn::Module;
 /// struct Layer {
 ///     weight: wootz::Array,
 ///     activation: fn(f32) -> f32,
+/// }
+/// ```
+///
+/// Two fields cannot have one name:
+///
+/// ```compile_fail
+/// #[derive(wootz::Tree)]
+/// struct Layer {
+///     weight: wootz::Array,
+///     #[wootz(rename = "weight")]
+///     other: wootz::Array,
 /// }
 /// ```
 pub trait Tree {
@@ -141,6 +154,7 @@ pub trait Tree {
     /// # Ok::<(), wootz::Error>(())
     /// ```
     fn update(&mut self, arrays: &BTreeMap<String, Array>) -> Result<()> {
+        check_names("update", self)?;
         check_keys("update", &self.parameters(), arrays, Strictness::MayLack)?;
         replace(self, arrays)
     }
@@ -180,17 +194,22 @@ pub trait Tree {
         self.apply(&mut |_, x| if x.dtype().is_float() { x.astype(dtype) } else { Ok(x.clone()) })
     }
 
-    /// Reads the arrays from a safetensors file. Its keys must be exactly the names of this tree
+    /// Reads the arrays from an npz file, if its extension says so, else a safetensors file. Its keys must be exactly the names of this tree
     /// if `strict`; else keys that are only on one side are left alone. Shapes must agree anyway,
     /// and dtypes become those of the file.
     fn load_weights(&mut self, file: &FilePath, strict: bool) -> Result<()> {
-        let arrays = crate::io::load_safetensors(file)?;
+        check_names("load_weights", self)?;
+        let arrays = match is_npz(file) {
+            true => crate::io::load_npz(file)?,
+            false => crate::io::load_safetensors(file)?,
+        };
         let strictness = if strict { Strictness::Exact } else { Strictness::Any };
         check_keys("load_weights", &self.parameters(), &arrays, strictness)?;
         replace(self, &arrays)
     }
 
-    /// Writes all arrays to a safetensors file under their dotted names.
+    /// Writes all arrays under their dotted names to an npz file, if its extension says so, else to a
+    /// safetensors file. Two arrays with one name are an error.
     ///
     /// ```
     /// use wootz::{Tree, nn};
@@ -203,7 +222,11 @@ pub trait Tree {
     /// # Ok::<(), wootz::Error>(())
     /// ```
     fn save_weights(&self, file: &FilePath) -> Result<()> {
-        crate::io::save_safetensors(file, &self.parameters())
+        check_names("save_weights", self)?;
+        match is_npz(file) {
+            true => crate::io::savez(file, &self.parameters()),
+            false => crate::io::save_safetensors(file, &self.parameters()),
+        }
     }
 
     /// Puts another module in the place of the boxed one with this dotted name. A field of a type
@@ -301,7 +324,7 @@ impl Slot<'_> {
         match self {
             Slot::Array(array) => **array = value,
             Slot::Parameter(parameter) => parameter.set(value),
-            Slot::State(state) => state.set(value),
+            Slot::State(state) => state.replace(value),
             Slot::Mode(_) | Slot::Module(_) => {}
         }
     }
@@ -337,6 +360,24 @@ fn collect<T: Tree + ?Sized>(tree: &T, wanted: fn(&Leaf<'_>) -> bool) -> BTreeMa
         }
     });
     arrays
+}
+
+fn is_npz(file: &FilePath) -> bool {
+    file.extension().is_some_and(|extension| extension == "npz")
+}
+
+/// Checks that no two arrays have one name: one of them would be lost.
+pub(crate) fn check_names<T: Tree + ?Sized>(op: &'static str, tree: &T) -> Result<()> {
+    let (mut seen, mut twice) = (BTreeSet::new(), None);
+    tree.visit(&mut Path::default(), &mut |name, _| {
+        if !seen.insert(name.to_string()) {
+            twice = Some(name.to_string());
+        }
+    });
+    match twice {
+        None => Ok(()),
+        Some(name) => Err(Error::argument(op, name, "one array of this name", "two")),
+    }
 }
 
 /// Sets the arrays that are named. All names are known to be there.
@@ -392,7 +433,7 @@ pub(crate) enum Strictness {
     Any,
 }
 
-/// Checks that named arrays fit those that are there.
+/// Checks that the shapes of named arrays, and maybe their names, are those of what is there.
 pub(crate) fn check_keys(
     op: &'static str,
     present: &BTreeMap<String, Array>,

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::grad::{states, store_states, with_trained};
-use super::{Path, Tree};
+use super::{Path, Slot, Tree, tree_flatten};
 use crate::array::Array;
 use crate::autograd::{self, MapAxes};
 use crate::error::{Error, Result};
+use crate::ops::stop_gradient;
 
 /// The value of `function` at `primals`, and how it changes along `tangents`: [`jvp`](crate::jvp)
 /// for structures. What is frozen in `primals`, and state, does not change, whatever the tangents
@@ -32,6 +33,7 @@ where
     T: Tree + Clone,
     U: Tree + Clone,
 {
+    check_structures(primals, tangents)?;
     let mut returned = None;
     let of_arrays = |arrays: &[Array]| {
         let traced = with_trained(primals, arrays)?;
@@ -43,7 +45,7 @@ where
     let trained = |tree| trained_in(primals, tree);
     let (values, changes) = autograd::jvp(of_arrays, &trained(primals), &trained(tangents))?;
     let (output, states) = returned.ok_or_else(|| not_called("jvp"))?;
-    store_states(primals, states);
+    store_states(primals, states)?;
     Ok((with_leaves(output.clone(), &values)?, with_leaves(output, &changes)?))
 }
 
@@ -73,7 +75,15 @@ where
     move |tree| {
         let returned = RefCell::new(None);
         let of_arrays = |arrays: &[Array]| {
-            let output = function(&with_leaves(tree.clone(), arrays)?)?;
+            // State that is the same for all may depend on the batch afterwards.
+            let mut element = with_leaves(tree.clone(), arrays)?;
+            element.visit_mut(&mut Path::default(), &mut |_, slot| {
+                if let Slot::State(state) = slot {
+                    state.replace(state.get().beside(arrays));
+                }
+                Ok(())
+            })?;
+            let output = function(&element)?;
             let arrays = leaves(&output);
             *returned.borrow_mut() = Some(output);
             Ok(arrays)
@@ -113,18 +123,24 @@ where
         let of_arrays = move |arrays: &[Array]| {
             let traced = with_leaves(template.clone(), arrays)?;
             let output = function(&traced)?;
-            let arrays = leaves(&output);
+            let mut arrays = leaves(&output);
+            for state in states(&traced) {
+                arrays.push(stop_gradient(&state)?);
+            }
             let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
             if matches!(*place, Returned::Awaited) {
-                *place = Returned::There(output, states(&traced));
+                *place = Returned::There(output);
             }
             Ok(arrays)
         };
-        let results = autograd::checkpoint(of_arrays)(&leaves(tree))?;
+        let mut results = autograd::checkpoint(of_arrays)(&leaves(tree))?;
+        let states = results.split_off(results.len() - states(tree).len());
+        // Not as results: they would keep all others.
+        let states = states.iter().map(|state| state.beside(std::slice::from_ref(state))).collect();
         let mut place = returned.lock().unwrap_or_else(PoisonError::into_inner);
         match std::mem::replace(&mut *place, Returned::Taken) {
-            Returned::There(output, states) => {
-                store_states(tree, states);
+            Returned::There(output) => {
+                store_states(tree, states)?;
                 with_leaves(output, &results)
             }
             _ => Err(not_called("checkpoint")),
@@ -132,15 +148,26 @@ where
     }
 }
 
-/// What a function returned, with the states it left.
+/// What a function returned.
 enum Returned<U> {
     Awaited,
-    There(U, Vec<Array>),
+    There(U),
     Taken,
 }
 
+/// Checks that tangents are there for the arrays that there are, and for no others.
+fn check_structures<T: Tree>(primals: &T, tangents: &T) -> Result<()> {
+    let names = |tree: &T| tree_flatten(tree).into_iter().map(|(name, _)| name).collect();
+    let [primals, tangents]: [Vec<String>; 2] = [primals, tangents].map(names);
+    if primals == tangents {
+        return Ok(());
+    }
+    let reason = format!("primals have the arrays {primals:?}, tangents {tangents:?}");
+    Err(Error::Transform { transform: "jvp", reason })
+}
+
 /// All arrays of a tree, in order.
-fn leaves<T: Tree>(tree: &T) -> Vec<Array> {
+pub(super) fn leaves<T: Tree>(tree: &T) -> Vec<Array> {
     let mut arrays = Vec::new();
     tree.visit(&mut Path::default(), &mut |_, leaf| arrays.push(leaf.array()));
     arrays
@@ -155,7 +182,7 @@ fn trained_in<T: Tree>(other: &T, tree: &T) -> Vec<Array> {
 }
 
 /// The tree with other arrays, in order.
-fn with_leaves<T: Tree>(mut tree: T, arrays: &[Array]) -> Result<T> {
+pub(super) fn with_leaves<T: Tree>(mut tree: T, arrays: &[Array]) -> Result<T> {
     let mut arrays = arrays.iter();
     tree.visit_mut(&mut Path::default(), &mut |_, mut slot| {
         if slot.leaf().is_some()
@@ -168,6 +195,6 @@ fn with_leaves<T: Tree>(mut tree: T, arrays: &[Array]) -> Result<T> {
     Ok(tree)
 }
 
-fn not_called(transform: &'static str) -> Error {
+pub(super) fn not_called(transform: &'static str) -> Error {
     Error::Transform { transform, reason: "the function was not called".into() }
 }

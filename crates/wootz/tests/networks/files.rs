@@ -43,6 +43,24 @@ fn what_is_saved_comes_back_to_the_last_bit() -> Result<()> {
 }
 
 #[test]
+fn weights_are_also_kept_in_npz_files() -> Result<()> {
+    let name = format!("wootz-networks-{}.npz", std::process::id());
+    let file = Scratch(std::env::temp_dir().join(name));
+    let saved = model(5)?;
+    saved.save_weights(&file.0)?;
+    let arrays = io::load_npz(&file.0)?;
+    assert!(arrays.keys().eq(saved.parameters().keys()));
+    let mut loaded = model(5)?;
+    loaded.load_weights(&file.0, true)?;
+    for ((name, a), (other, b)) in tree_flatten(&saved).into_iter().zip(tree_flatten(&loaded)) {
+        assert_eq!((name, a.to_bytes()?), (other, b.to_bytes()?));
+    }
+    let error = model(6)?.load_weights(&file.0, true).unwrap_err();
+    assert!(matches!(error, Error::Keys { .. }), "{error}");
+    Ok(())
+}
+
+#[test]
 fn every_dtype_and_a_view_survive_a_file() -> Result<()> {
     let file = Scratch::new("dtypes");
     let x = Array::new([[0.0f32, 1.0, 2.0], [3.0, 4.0, 5.0]])?.transpose()?;

@@ -209,6 +209,9 @@ fn running_statistics_are_used_when_not_training() -> Result<()> {
 #[test]
 fn wrong_arguments_are_errors() -> Result<()> {
     let three = Array::ones(&[2, 3], DType::F32)?;
+    let zero = Linear::new(0, 2, true).unwrap_err().to_string();
+    assert_eq!(zero, "[Linear] input_dims: expected a positive number, got 0");
+    assert!(Bilinear::new(0, 2, 3, true).is_err());
     assert!(Linear::new(4, 2, true)?.forward(&three).is_err());
     assert!(GroupNorm::new(4, 6).is_err());
     assert!(GroupNorm::new(2, 6)?.forward(&three).is_err());

@@ -148,7 +148,49 @@ fn state_that_does_not_fit_is_refused() -> Result<()> {
     assert!(
         matches!(refused(&state), Err(Error::Keys { mismatched, .. }) if mismatched.len() == 1)
     );
+    let mismatch = |name: &str, dtype: DType| {
+        let mut state = good.clone();
+        state.insert(name.into(), good[name].astype(dtype)?);
+        match refused(&state) {
+            Err(Error::Keys { mismatched, .. }) => Ok(mismatched),
+            other => panic!("{other:?}"),
+        }
+    };
+    let expected = "layers.0.weight.m: expected float32, got float16";
+    assert_eq!(mismatch("layers.0.weight.m", DType::F16)?, [expected]);
+    assert_eq!(mismatch("step", DType::F32)?, ["step: expected uint64, got float32"]);
     assert!(refused(&good).is_ok());
+    Ok(())
+}
+
+#[test]
+fn several_optimizers_change_together_or_not_at_all() -> Result<()> {
+    let make = || {
+        let first = AdamW::new(0.1)?;
+        Ok::<_, Error>(MultiOptimizer::new(Adam::new(0.1)?).first(first, |_, x| x.rank() == 2))
+    };
+    let mut optimizer = make()?;
+    let array = |shape: &[usize]| Array::ones(shape, DType::F32);
+    let parameters =
+        BTreeMap::from([("w".to_string(), array(&[2, 2])?), ("b".to_string(), array(&[2])?)]);
+    optimizer.apply_gradients(&parameters, &parameters)?;
+    let before = bits(&optimizer.state())?;
+    // The first takes `w`; the last has no such parameter.
+    let wrong =
+        BTreeMap::from([("w".to_string(), array(&[2, 2])?), ("gone".to_string(), array(&[2])?)]);
+    assert!(optimizer.apply_gradients(&wrong, &parameters).is_err());
+    assert_eq!(bits(&optimizer.state())?, before);
+    let mut state = make()?.state();
+    state.remove("states.1.step");
+    assert!(optimizer.set_state(&state).is_err());
+    assert_eq!(bits(&optimizer.state())?, before);
+    // They go on as if nothing had been.
+    let mut other = make()?;
+    other.apply_gradients(&parameters, &parameters)?;
+    let [got, want] =
+        [&mut optimizer, &mut other].map(|o| o.apply_gradients(&parameters, &parameters));
+    assert_eq!(bits(&got?)?, bits(&want?)?);
+    assert_eq!(bits(&optimizer.state())?, bits(&other.state())?);
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use wootz::nn::{BatchNorm, Dropout, Linear, Module, Sequential, relu};
 use wootz::tree::State;
 use wootz::{
-    Array, DType, Error, Parameter, Result, Tree, checkpoint_of, grad_of, jvp_of, tree_flatten,
-    tree_map, tree_unflatten, value_and_grad_of, vmap_of,
+    Array, DType, Error, Parameter, Result, Tree, checkpoint_of, compile, compile_of, grad_of,
+    jvp_of, random, tree_flatten, tree_map, tree_unflatten, value_and_grad_of, vmap, vmap_of,
 };
 
 #[derive(Clone, Tree)]
@@ -203,7 +203,6 @@ fn state_changed_inside_a_gradient_is_kept() -> Result<()> {
     let x = Array::new([[1.0f32], [3.0]])?;
     let (_, gradients) =
         value_and_grad_of(|m: &BatchNorm| m.forward(&x)?.square()?.sum(()))(&model)?;
-    let mean = |m: &BatchNorm| m.running_mean.as_ref().map(|s| s.get().item::<f32>()).transpose();
     assert_eq!(mean(&model)?, Some(0.2));
     assert_eq!(mean(&copy)?, Some(0.0), "a clone has state of its own");
     assert_eq!(mean(&gradients)?, Some(0.0));
@@ -222,6 +221,148 @@ fn forward_mode_of_structures_leaves_alone_what_is_frozen() -> Result<()> {
     assert_eq!(change[0].to_vec::<f32>()?, [7.0, 7.0]);
     layer.freeze_keys(&["weight"])?;
     assert_eq!(jvp_of(forward, &layer, &along)?.1[0].to_vec::<f32>()?, [1.0, 1.0]);
+    // A tangent of nothing is not left out.
+    let (one, two) = (vec![array(1.0)], vec![array(1.0), array(2.0)]);
+    let sum = |x: &Vec<Array>| x[0].sum(());
+    let text = jvp_of(sum, &one, &two).unwrap_err().to_string();
+    assert_eq!(text, r#"[jvp] primals have the arrays ["0"], tangents ["0", "1"]"#);
+    Ok(())
+}
+
+/// A part whose field has a name that another structure gives as well.
+#[derive(Clone, Tree)]
+struct Ambiguous {
+    inner: Sum,
+    #[wootz(rename = "inner.weight")]
+    other: Array,
+}
+
+#[derive(Clone, Tree)]
+struct Sum {
+    weight: Array,
+}
+
+#[test]
+fn two_arrays_with_one_name_are_an_error_where_one_would_be_lost() -> Result<()> {
+    use wootz::optim::{Optimizer, SGD};
+    let mut tree = Ambiguous { inner: Sum { weight: array(1.0) }, other: array(2.0) };
+    let file = std::env::temp_dir().join("wootz-networks-ambiguous.safetensors");
+    let error = |op: &str| format!("[{op}] inner.weight: expected one array of this name, got two");
+    assert_eq!(tree.save_weights(&file).unwrap_err().to_string(), error("save_weights"));
+    assert!(!file.exists());
+    assert_eq!(tree.load_weights(&file, true).unwrap_err().to_string(), error("load_weights"));
+    let gradients = BTreeMap::from([("inner.weight".to_string(), array(1.0))]);
+    assert_eq!(tree.update(&gradients).unwrap_err().to_string(), error("update"));
+    let stepped = SGD::new(0.1)?.update(&mut tree, &gradients);
+    assert_eq!(stepped.unwrap_err().to_string(), error("update"));
+    let text = tree_unflatten(&tree, gradients).err().map(|error| error.to_string());
+    assert_eq!(text, Some(error("tree_unflatten")));
+    assert_eq!((tree.inner.weight.item::<f32>()?, tree.other.item::<f32>()?), (1.0, 2.0));
+    Ok(())
+}
+
+/// The running mean of a batch normalisation.
+fn mean(norm: &BatchNorm) -> Result<Option<f32>> {
+    norm.running_mean.as_ref().map(|state| state.get().item::<f32>()).transpose()
+}
+
+#[test]
+fn state_of_a_captured_module_cannot_change_without_values() -> Result<()> {
+    let x = Array::new([[1.0f32], [3.0]])?;
+    let batch = wootz::stack(&[&x, &x], 0)?;
+    let mut norm = BatchNorm::new(1)?;
+    let refused = |result: Result<Vec<Array>>, name: &str| match result {
+        Err(Error::Transform { transform, reason }) => {
+            assert_eq!(transform, name);
+            assert!(reason.contains("make the module an argument"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    };
+    refused(compile(|x: &[Array]| Ok(vec![norm.forward(&x[0])?])).call(&[x.clone()]), "compile");
+    refused(vmap(|x: &[Array]| Ok(vec![norm.forward(&x[0])?]), 0, 0)(&[batch.clone()]), "vmap");
+    // Also where another transform would store it.
+    let layer = checkpoint_of(|(norm, x): &(BatchNorm, Array)| norm.forward(x));
+    let again = compile(|x: &[Array]| Ok(vec![layer(&(norm.clone(), x[0].clone()))?]));
+    refused(again.call(&[x.clone()]), "compile");
+    let loss = |x: &Array| {
+        let x = x.clone();
+        move |norm: &BatchNorm| norm.forward(&x)?.sum(())
+    };
+    let step = compile(|x: &[Array]| Ok(vec![value_and_grad_of(loss(&x[0]))(&norm)?.0]));
+    refused(step.call(&[x.clone()]), "compile");
+    assert_eq!(mean(&norm)?, Some(0.0));
+    // A transform with values may, and so may one whose argument the module is.
+    let shared = vmap_of(
+        |(norm, x): &(BatchNorm, Array)| norm.forward(x),
+        [None, None, None, None, Some(0)],
+        0,
+    );
+    let input = (norm.clone(), batch.clone());
+    assert_eq!(shared(&input)?.shape(), [2, 2, 1]);
+    assert_eq!(mean(&input.0)?, Some(0.0), "what becomes of a batch's state is not stored");
+    let dx = wootz::grad(|x: &[Array]| norm.forward(&x[0])?.square()?.sum(()))(&[x.clone()])?;
+    assert_eq!((dx[0].shape(), mean(&norm)?), (&[2, 1][..], Some(0.2)));
+    // At rest nothing changes.
+    norm.eval()?;
+    let at_rest = compile(|x: &[Array]| Ok(vec![norm.forward(&x[0])?]));
+    assert_eq!(at_rest.call(&[x.clone()])?[0].to_bytes()?, norm.forward(&x)?.to_bytes()?);
+    Ok(())
+}
+
+#[test]
+fn a_compiled_function_of_a_structure_has_its_names_modes_and_state() -> Result<()> {
+    type Input = (BatchNorm, Array);
+    let forward = |(norm, x): &Input| Ok(vec![norm.forward(x)?]);
+    let (compiled, x) = (compile_of(forward), Array::new([[1.0f32], [3.0]])?);
+    let mut input = (BatchNorm::new(1)?, x.clone());
+    let plain = input.clone();
+    for _ in 0..3 {
+        assert_eq!(compiled.call(&input)?[0].to_bytes()?, forward(&plain)?[0].to_bytes()?);
+        assert_eq!(mean(&input.0)?, mean(&plain.0)?);
+    }
+    assert_eq!((compiled.stats().traces, compiled.stats().replays), (1, 3));
+    // At rest it is another function, and so is one of other parameters.
+    input.0.eval()?;
+    let before = mean(&input.0)?;
+    assert_eq!(compiled.call(&input)?[0].to_bytes()?, forward(&input)?[0].to_bytes()?);
+    assert_eq!((compiled.stats().traces, mean(&input.0)?), (2, before));
+    input.0.bias = None;
+    assert_eq!(compiled.call(&input)?[0].to_bytes()?, forward(&input)?[0].to_bytes()?);
+    assert_eq!(compiled.stats().traces, 3);
+    // The same shapes under other names.
+    let maps = compile_of(|x: &BTreeMap<String, Array>| Ok(x.clone()));
+    for name in ["a", "b", "a"] {
+        let tree = BTreeMap::from([(name.to_string(), array(1.0))]);
+        assert!(maps.call(&tree)?.into_keys().eq([name]));
+    }
+    assert_eq!(maps.stats().traces, 2);
+    // Transforms go through it, and frozen parameters stay so.
+    let loss = |input: &Input| compiled.call(input)?[0].square()?.sum(());
+    let gradients = grad_of(loss)(&input)?;
+    let expected = grad_of(|input: &Input| forward(input)?[0].square()?.sum(()))(&input)?;
+    assert_eq!(gradients.1.to_bytes()?, expected.1.to_bytes()?);
+    input.0.freeze()?;
+    let copies = compile_of(|input: &Input| Ok(input.clone()));
+    assert!(copies.call(&input)?.trainable_parameters().into_keys().eq(["1"]));
+    Ok(())
+}
+
+#[test]
+fn a_model_with_dropout_is_compiled_with_its_key() -> Result<()> {
+    let model = Sequential::new().then(Linear::new(4, 32, true)?).then(Dropout::new(0.5)?);
+    let x = Array::ones(&[8, 4], DType::F32)?;
+    let forward =
+        |(model, x, key): &(Sequential, Array, Array)| random::with_key(key, || model.forward(x));
+    let compiled = compile_of(forward);
+    let mut seen = Vec::new();
+    for seed in [1, 2, 1] {
+        let input = (model.clone(), x.clone(), random::key(seed)?);
+        let y = compiled.call(&input)?.to_bytes()?;
+        assert_eq!(y, forward(&input)?.to_bytes()?);
+        seen.push(y);
+    }
+    assert!(seen[0] == seen[2] && seen[0] != seen[1]);
+    assert_eq!(compiled.stats().traces, 1);
     Ok(())
 }
 
@@ -251,7 +392,6 @@ fn a_checkpoint_of_a_structure_stores_its_state_once() -> Result<()> {
         &(plain.clone(), x),
     )?;
     assert_eq!(gradients.1.to_bytes()?, expected.1.to_bytes()?);
-    let mean = |m: &BatchNorm| m.running_mean.as_ref().map(|s| s.get().item::<f32>()).transpose();
     assert_eq!(mean(&input.0)?, Some(0.2));
     Ok(())
 }

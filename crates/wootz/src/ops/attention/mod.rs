@@ -165,7 +165,7 @@ pub fn scaled_dot_product_attention(
 pub fn attention(q: &Array, k: &Array, v: &Array, options: &AttentionOptions<'_>) -> Result<Array> {
     let (spec, inputs) = prepared(q, k, v, options)?;
     // The backward starts from the log-sum-exps.
-    let train = inputs.iter().any(|input| input.node.traced);
+    let train = inputs.iter().any(|input| input.node.is_traced());
     let op = if train { Attention::with_lse(spec) } else { Attention::new(spec) };
     let outputs = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?;
     first(NAME, outputs)

@@ -111,6 +111,6 @@ impl Factorization for Eig {
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
         let reason = "eigenvectors of matrices that are not symmetric have no gradient here";
-        Err(Error::NotDifferentiable { op: self.name(), reason })
+        Err(Error::not_differentiable(self.name(), reason))
     }
 }

@@ -253,7 +253,7 @@ impl<F: Factorization> Op for OnHost<F> {
     ) -> Result<Vec<Option<Array>>> {
         if inputs.iter().any(|input| input.dtype() == DType::C64) {
             let reason = "gradients of factors of complex matrices are not known here";
-            return Err(Error::NotDifferentiable { op: self.name(), reason });
+            return Err(Error::not_differentiable(self.name(), reason));
         }
         self.0.vjp(inputs, outputs, cotangents)
     }

@@ -270,7 +270,7 @@ impl Op for View {
             Kind::Bits(_) if !inputs[0].dtype().is_inexact() => return Ok(vec![None]),
             Kind::Bits(_) => {
                 let reason = "the bits of a number are not a smooth function of it";
-                return Err(Error::NotDifferentiable { op: self.name(), reason });
+                return Err(Error::not_differentiable(self.name(), reason));
             }
         })])
     }

@@ -159,7 +159,7 @@ impl Op for Quantize {
 
     fn vjp(&self, _: &[Array], _: &[Array], _: &[Option<Array>]) -> Result<Vec<Option<Array>>> {
         let reason = "codes are whole numbers; fake_quantize has a straight-through gradient";
-        Err(Error::NotDifferentiable { op: self.name(), reason })
+        Err(Error::not_differentiable(self.name(), reason))
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {

@@ -301,7 +301,7 @@ impl Op for Rope {
     ) -> Result<Vec<Option<Array>>> {
         let Some(dy) = &cotangents[0] else { return Ok(vec![None; inputs.len()]) };
         // Frequencies and positions seldom depend on what is differentiated.
-        let mut gradients = match inputs[1..].iter().any(|input| input.node.traced) {
+        let mut gradients = match inputs[1..].iter().any(|input| input.node.is_traced()) {
             true => {
                 let composed = |x: &[Array]| self.composed(x);
                 crate::autograd::composed_vjp(NAME, composed, inputs, outputs, cotangents)?
