@@ -33,9 +33,9 @@ pub(crate) struct Options {
 }
 
 /// A Python package to compare with: its environment, what is installed there, and how the program is told of it.
-struct Peer {
-    environment: &'static str,
-    packages: &'static [&'static str],
+pub(crate) struct Peer {
+    pub(crate) environment: &'static str,
+    pub(crate) packages: &'static [&'static str],
     argument: &'static str,
     script: [&'static str; 2],
 }
@@ -52,7 +52,7 @@ const TORCH: Peer = Peer {
 };
 
 // From source, so that it uses whatever this processor has.
-const LLAMA: Peer = Peer {
+pub(crate) const LLAMA: Peer = Peer {
     environment: "llama-cpp-python-0.3.36",
     packages: &[
         "llama-cpp-python==0.3.36",

@@ -10,7 +10,7 @@ use crate::run::{cargo, root, show};
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
-    /// A folder of cases, then --device cpu|gpu, --op, --set, --without, --json, --require,
+    /// A folder of cases, then --device cpu|gpu, --op, --set, --without, --json, --require, --require-class,
     /// --self-test; --help tells all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,

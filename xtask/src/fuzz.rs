@@ -1,7 +1,7 @@
 //! `cargo xtask fuzz`: readers of files on whatever bytes libFuzzer thinks of, from a crate of its own
 //! outside the workspace, on the nightly toolchain.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -41,12 +41,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let mut run = nightly(&["fuzz", "run", "--codegen-units=16", "--fuzz-dir", FUZZ]);
         // The nightly compiler has lints that ours does not know.
         run.env("RUSTFLAGS", "-Awarnings");
-        run.arg("--target-dir")
-            .arg(folder())
-            .arg(name)
-            .arg(corpus)
-            .arg(root().join(seeds(name)))
-            .arg("--");
+        run.arg("--target-dir").arg(folder()).arg(name).arg(corpus).args(seeds(name)).arg("--");
         run.arg(format!("-max_total_time={seconds}"));
         // A file of some KiB is read in no time and into little memory, whatever is in it.
         run.args(["-max_len=8192", "-timeout=10", "-malloc_limit_mb=16", "-print_final_stats=1"]);
@@ -56,12 +51,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The folder of files that a reader begins with.
-fn seeds(target: &str) -> &'static str {
-    match target {
+/// The folders of files that a reader begins with: those that other programs wrote, and what was found before, which
+/// tests replay.
+fn seeds(target: &str) -> impl Iterator<Item = PathBuf> {
+    let written = match target {
         "npy" | "npz" => "goldens/arrays",
         _ => "goldens/files",
-    }
+    };
+    let found = Path::new("goldens/corpus").join(target);
+    [root().join(written), root().join(found)].into_iter().filter(|folder| folder.is_dir())
 }
 
 /// Sees that everything needed is there; installs what cargo and rustup can.

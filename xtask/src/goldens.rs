@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
+use crate::bench::LLAMA;
 use crate::run::{capture, python, root, show};
 
 /// Options of `goldens`.
@@ -33,7 +34,7 @@ struct Recording {
 /// Renders chat templates; for `cargo xtask tokenizers`, too.
 pub(crate) const TEMPLATES: (&str, &[&str]) = ("goldens-jinja2-3.1.6", &["jinja2==3.1.6"]);
 
-const RECORDINGS: [Recording; 9] = [
+const RECORDINGS: [Recording; 10] = [
     Recording {
         script: "record.py",
         environment: ("goldens-mlx-0.32.4", &[MLX, NUMPY]),
@@ -132,7 +133,18 @@ const RECORDINGS: [Recording; 9] = [
         script: "quantized_record.py",
         environment: ("goldens-gguf-0.19.0", &[MLX, NUMPY, "gguf==0.19.0"]),
         folder: "quantized",
-        files: &["blocks.safetensors", "words.safetensors"],
+        files: &[
+            "blocks.safetensors",
+            "words.safetensors",
+            "planted_blocks.safetensors",
+            "planted_words.safetensors",
+        ],
+    },
+    Recording {
+        script: "ggml_record.py",
+        environment: (LLAMA.environment, LLAMA.packages),
+        folder: "quantized",
+        files: &["encoders.safetensors"],
     },
     Recording {
         script: "tiny_models_record.py",

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
 use crate::tensor::{self, Kind, Tensor, Tensors};
@@ -46,6 +46,31 @@ pub enum Class {
     Sign,
     /// The call must be refused.
     Error,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Class; 5] = [Class::Exact, Class::Close, Class::Set, Class::Sign, Class::Error];
+
+    /// The class of a name.
+    pub fn from_name(name: &str) -> Result<Class> {
+        let found = Class::ALL.into_iter().find(|class| class.name() == name);
+        found.with_context(|| {
+            let known = Class::ALL.map(Class::name).join(", ");
+            format!("unknown class {name:?}; there are {known}")
+        })
+    }
+
+    /// The word for it in files of cases.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Exact => "exact",
+            Class::Close => "close",
+            Class::Set => "set",
+            Class::Sign => "sign",
+            Class::Error => "error",
+        }
+    }
 }
 
 /// `|x - e| <= atol + rtol·|e|`.
@@ -116,14 +141,7 @@ impl Case {
         let value: Value = serde_json::from_str(line)?;
         let map = |name: &str| value[name].as_object().cloned().unwrap_or_default();
         let error = value["error"].as_bool().unwrap_or(false);
-        let class = match value["class"].as_str().unwrap_or_default() {
-            "exact" => Class::Exact,
-            "close" => Class::Close,
-            "set" => Class::Set,
-            "sign" => Class::Sign,
-            "error" => Class::Error,
-            other => bail!("unknown class {other:?}"),
-        };
+        let class = Class::from_name(value["class"].as_str().unwrap_or_default())?;
         ensure!(error == (class == Class::Error), "class and error flag disagree");
         let gradient = match &value["vjp"] {
             Value::Null => None,

@@ -62,7 +62,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Outcome, Verdict};
+    use crate::{Class, Outcome, Verdict};
 
     #[test]
     fn lists_are_exact() -> Result<()> {
@@ -70,7 +70,7 @@ mod tests {
             id: id.into(),
             op: "add".into(),
             tier: 1,
-            error: false,
+            class: Class::Close,
             complex: false,
             verdict,
         };

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use conformance::Filter;
 use conformance::tensor::Kind;
+use conformance::{Class, Filter};
 use wootz::Device;
 
 #[derive(Parser)]
@@ -33,6 +33,9 @@ struct Arguments {
     /// said, and 98,95 on a GPU
     #[arg(long, value_delimiter = ',')]
     require: Vec<f64>,
+    /// Percent of each class of cases that must pass, such as exact=100,error=100,close=99.5
+    #[arg(long, value_name = "CLASS=PERCENT", value_delimiter = ',', value_parser = class_figure)]
+    require_class: Vec<(Class, f64)>,
     /// Lists the operations that pass whole, too
     #[arg(long)]
     all: bool,
@@ -100,7 +103,13 @@ fn run(arguments: &Arguments) -> Result<()> {
         std::fs::write(path, conformance::Known::lines(&report, kind))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    report.require(required(arguments, device.is_gpu()))
+    report.require(required(arguments, device.is_gpu()), &arguments.require_class)
+}
+
+/// What `--require-class` says of one class.
+fn class_figure(text: &str) -> Result<(Class, f64)> {
+    let (name, percent) = text.split_once('=').context("expected CLASS=PERCENT")?;
+    Ok((Class::from_name(name)?, percent.parse()?))
 }
 
 /// What must pass: what is asked for, or of all operations what the project holds itself to.
@@ -128,5 +137,17 @@ mod tests {
         assert!(figures(&["--op", "add"], false).is_empty());
         assert!(figures(&["--set", "quantized"], true).is_empty());
         assert_eq!(figures(&["--require", "1,2"], false), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn classes_have_figures_by_name() {
+        let parse = |text| {
+            Arguments::try_parse_from(["conformance", "folder", "--require-class", text])
+                .map(|arguments| arguments.require_class)
+        };
+        let asked = parse("exact=100,close=99.5").unwrap();
+        assert_eq!(asked, [(Class::Exact, 100.0), (Class::Close, 99.5)]);
+        let error = parse("near=3").unwrap_err().to_string();
+        assert!(error.contains("there are exact, close, set, sign, error"), "{error}");
     }
 }

@@ -19,8 +19,8 @@ pub struct Outcome {
     pub op: String,
     /// Its tier.
     pub tier: usize,
-    /// Whether the call must be refused.
-    pub error: bool,
+    /// How its outputs are compared.
+    pub class: Class,
     /// Whether complex numbers occur.
     pub complex: bool,
     /// What came of it.
@@ -33,10 +33,15 @@ impl Outcome {
             id: case.id.clone(),
             op: case.op.clone(),
             tier: case.tier,
-            error: case.class == Class::Error,
+            class: case.class,
             complex: case.mentions(Kind::Complex64, tensors),
             verdict,
         }
+    }
+
+    /// Whether the call must be refused.
+    fn error(&self) -> bool {
+        self.class == Class::Error
     }
 
     /// The reason if the case counts as failed.
@@ -60,11 +65,11 @@ impl Report {
     /// Error cases pass only beside a normal case of their operation that passes: an operation
     /// that refuses everything is not right about what to refuse.
     pub(crate) fn new(mut outcomes: Vec<Outcome>) -> Report {
-        let passes = |outcome: &&Outcome| !outcome.error && outcome.verdict == Verdict::Passed;
+        let passes = |outcome: &&Outcome| !outcome.error() && outcome.verdict == Verdict::Passed;
         let works: BTreeSet<String> =
             outcomes.iter().filter(passes).map(|outcome| outcome.op.clone()).collect();
         for outcome in &mut outcomes {
-            let alone = outcome.error && !works.contains(&outcome.op);
+            let alone = outcome.error() && !works.contains(&outcome.op);
             if alone && outcome.verdict == Verdict::Passed {
                 let why = "refused, but no normal case of the operation passes";
                 outcome.verdict = Verdict::Failed(why.into());
@@ -98,9 +103,15 @@ impl Report {
         }
         let _ = writeln!(text, "\n{:<34}      {}", "tier", Counts::HEADER);
         for tier in [Some(1), Some(2), Some(3), None] {
-            let counts = self.counts(tier);
+            let counts = self.counts(|outcome| tier.is_none_or(|tier| tier == outcome.tier));
             let name = tier.map_or("all".into(), |tier| tier.to_string());
             let _ = writeln!(text, "{name:<34}      {}", counts.row());
+        }
+        for class in Class::ALL {
+            let counts = self.counts(|outcome| outcome.class == class);
+            if counts.counted() > 0 {
+                let _ = writeln!(text, "{:<34}      {}", class.name(), counts.row());
+            }
         }
         text
     }
@@ -115,22 +126,27 @@ impl Report {
                 Verdict::NotCounted(why) => ("not counted", Some(why)),
             };
             json!({
-                "id": outcome.id, "op": outcome.op, "tier": outcome.tier, "error": outcome.error,
-                "complex": outcome.complex, "result": result, "reason": reason,
+                "id": outcome.id, "op": outcome.op, "tier": outcome.tier, "error": outcome.error(),
+                "class": outcome.class.name(), "complex": outcome.complex, "result": result, "reason": reason,
             })
         };
         Value::Array(self.outcomes.iter().map(case).collect())
     }
 
-    /// An error if a tier has a smaller share of passes, in percent, than asked for.
-    pub fn require(&self, percents: &[f64]) -> Result<()> {
+    /// An error if a tier, or a class, has a smaller share of passes, in percent, than asked for.
+    pub fn require(&self, tiers: &[f64], classes: &[(Class, f64)]) -> Result<()> {
+        let tiers = (1..).zip(tiers).map(|(tier, &wanted)| {
+            (format!("tier {tier}"), self.counts(|outcome| outcome.tier == tier), wanted)
+        });
+        let classes = classes.iter().map(|&(class, wanted)| {
+            (class.name().to_string(), self.counts(|outcome| outcome.class == class), wanted)
+        });
         let mut missed = Vec::new();
-        for (tier, &wanted) in (1..).zip(percents) {
-            let counts = self.counts(Some(tier));
+        for (name, counts, wanted) in tiers.chain(classes) {
             // A share of nothing is missed too: the figure was asked for.
             let share = if counts.counted() == 0 { 0.0 } else { counts.percent() };
             if share < wanted && wanted > 0.0 {
-                missed.push(format!("tier {tier}: {share:.2} % of {wanted} %"));
+                missed.push(format!("{name}: {share:.2} % of {wanted} %"));
             }
         }
         if !missed.is_empty() {
@@ -139,10 +155,9 @@ impl Report {
         Ok(())
     }
 
-    fn counts(&self, tier: Option<usize>) -> Counts {
+    fn counts(&self, meant: impl Fn(&Outcome) -> bool) -> Counts {
         let mut counts = Counts::default();
-        let meant = |outcome: &&Outcome| tier.is_none_or(|tier| tier == outcome.tier);
-        self.outcomes.iter().filter(meant).for_each(|outcome| counts.add(outcome));
+        self.outcomes.iter().filter(|o| meant(o)).for_each(|outcome| counts.add(outcome));
         counts
     }
 }
@@ -213,7 +228,8 @@ mod tests {
     use super::*;
 
     fn outcome(op: &str, error: bool, verdict: Verdict) -> Outcome {
-        Outcome { id: "0".into(), op: op.into(), tier: 1, error, complex: false, verdict }
+        let class = if error { Class::Error } else { Class::Close };
+        Outcome { id: "0".into(), op: op.into(), tier: 1, class, complex: false, verdict }
     }
 
     #[test]
@@ -226,8 +242,12 @@ mod tests {
         ]);
         let passed: Vec<_> = report.outcomes.iter().map(|o| o.failure().is_none()).collect();
         assert_eq!(passed, [true, true, false, false]);
-        assert!(report.require(&[50.0, 0.0, 0.0]).is_ok());
-        assert!(report.require(&[50.1]).is_err());
-        assert!(report.require(&[0.0, 1.0]).is_err());
+        assert!(report.require(&[50.0, 0.0, 0.0], &[]).is_ok());
+        assert!(report.require(&[50.1], &[]).is_err());
+        assert!(report.require(&[0.0, 1.0], &[]).is_err());
+        assert!(report.require(&[], &[(Class::Error, 50.0), (Class::Close, 50.0)]).is_ok());
+        let error = report.require(&[], &[(Class::Close, 50.0), (Class::Error, 50.1)]).unwrap_err();
+        assert!(error.to_string().ends_with("missed: error: 50.00 % of 50.1 %"), "{error}");
+        assert!(report.require(&[], &[(Class::Exact, 1.0)]).is_err());
     }
 }

@@ -42,7 +42,8 @@ fn every_corruption_of_the_sample_is_noticed() {
 /// The cases of the operations that are there.
 fn sample() -> Folder {
     let mut folder = read(&here().join("sample"));
-    let there = Filter::sets(&["foundation", "networks"]).expect("the sets are there");
+    let there = Filter::sets(&["foundation", "networks", "quantized", "transformer"])
+        .expect("the sets are there");
     folder.cases.retain(|case| there.takes(case));
     folder
 }

@@ -189,6 +189,22 @@ fn wide(array: &Array) -> Array {
 }
 
 #[test]
+fn biases_without_scales_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let quantized = folder.path().join("quantized");
+    convert(model(), &quantized, &affine(4, 32)).unwrap();
+    let file = quantized.join("model.safetensors");
+    let mut arrays = wootz::io::load_safetensors(&file).unwrap();
+    arrays.remove("model.layers.0.self_attn.q_proj.scales").unwrap();
+    wootz::io::save_safetensors(&file, &arrays).unwrap();
+    std::fs::remove_file(quantized.join("model.safetensors.index.json")).unwrap();
+    let options = ConvertOptions { dequantize: true, ..Default::default() };
+    let error = convert(&quantized, folder.path().join("dense"), &options).unwrap_err();
+    let expected = "model.layers.0.self_attn.q_proj.weight: it has biases, but no scales";
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
 fn large_models_are_split_and_an_output_that_exists_stays() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("split");

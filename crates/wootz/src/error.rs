@@ -267,6 +267,17 @@ impl Error {
         let argument = argument.into();
         Error::Argument { op, argument, expected: expected.to_string(), got: got.to_string() }
     }
+
+    /// The same, of an argument that is part of what has a name.
+    pub(crate) fn within(mut self, name: &str) -> Self {
+        if let Error::Shape { argument, .. }
+        | Error::Dtype { argument, .. }
+        | Error::Argument { argument, .. } = &mut self
+        {
+            *argument = format!("{name}.{argument}");
+        }
+        self
+    }
 }
 
 /// The lists that are not empty, each with its heading.

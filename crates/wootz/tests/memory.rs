@@ -5,7 +5,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use wootz::{Array, DType, Device, Error, Result};
+use wootz::io::MappedFile;
+use wootz::quant::Scheme;
+use wootz::{
+    Array, DType, Device, Error, Quantized, Result, dequantize, gather_qmm, quantized_matmul,
+    with_device,
+};
 
 /// Held by each test here while it runs; a test that failed does not fail the next.
 fn take_turn() -> MutexGuard<'static, ()> {
@@ -46,6 +51,51 @@ fn views_take_no_memory() -> Result<()> {
         assert!(y.is_evaluated() && wide.is_evaluated());
         assert_eq!(device.memory().active, active, "{device}");
     }
+    Ok(())
+}
+
+#[test]
+fn quantized_weights_at_odd_bytes_of_a_file_are_not_copied() -> Result<()> {
+    let _turn = take_turn();
+    with_device(&Device::cpu(), products_of_odd_bytes)
+}
+
+fn products_of_odd_bytes() -> Result<()> {
+    let cpu = Device::cpu();
+    let (experts, rows, columns, groups) = (4, 256, 512, 8);
+    let scheme = Scheme::Affine { group_size: 64, bits: 4 };
+    let sizes = [columns / 8 * 4, groups * 2, groups * 2].map(|row| experts * rows * row);
+    let file = MappedFile::from_bytes("odd", &vec![0x3c; 1 + sizes.iter().sum::<usize>()])?;
+    let mut start = 1;
+    let mut array = |bytes: usize, width: usize, dtype| {
+        start += bytes;
+        file.array(start - bytes..start, &[experts, rows, width], dtype, &cpu)
+    };
+    let codes = array(sizes[0], columns / 8, DType::U32)?;
+    let (scales, biases) =
+        (array(sizes[1], groups, DType::F16)?, array(sizes[2], groups, DType::F16)?);
+    let w = Quantized::new(scheme, &codes, Some(&scales), Some(&biases))?;
+    let flat = |x: &Array| x.reshape(&[experts * rows, x.shape()[2]]);
+    let table =
+        Quantized::new(scheme, &flat(&codes)?, Some(&flat(&scales)?), Some(&flat(&biases)?))?;
+
+    let (indices, chosen) = (Array::new([3u32, 700, 3])?, Array::new([2u32, 0])?);
+    let x = Array::ones(&[2, columns], DType::F16)?;
+    let one = Array::ones(&[1, 1, columns], DType::F16)?;
+    wootz::eval([&indices, &x, &one, &chosen])?;
+    let before = cpu.memory().active;
+    let results = [
+        table.take(&indices, DType::F16)?,
+        quantized_matmul(&x, &table, true)?,
+        gather_qmm(&one, &w, None, Some(&chosen), true, false)?,
+    ];
+    wootz::eval(&results)?;
+    // What allocations are rounded up to is little beside the weights.
+    let bytes = results.iter().map(|result| result.nbytes() as u64).sum::<u64>();
+    let grown = cpu.memory().active - before;
+    assert!(grown < bytes + sizes[2] as u64 / 2, "{grown} bytes for results of {bytes}");
+    let decoded = dequantize(&table, None)?.take(&indices, Some(0))?;
+    assert_eq!(results[0].to_bytes()?, decoded.to_bytes()?);
     Ok(())
 }
 

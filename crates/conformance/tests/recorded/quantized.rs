@@ -7,12 +7,12 @@ use wootz::{Array, DType, Device, Quantized, dequantize, quantize, to_device};
 use super::{Recorded, devices};
 
 /// The bits of an array in single precision, of every NaN the same. GPUs may take what is smaller than the
-/// smallest normal number for zero.
+/// smallest normal number for zero of its sign.
 fn bits(array: &Array, flushed: bool) -> Vec<u32> {
     let array = to_device(&array.astype(DType::F32).unwrap(), &Device::cpu()).unwrap();
     let bits = |x: f32| match x {
         _ if x.is_nan() => f32::NAN.to_bits(),
-        _ if flushed && !x.is_normal() && x.is_finite() => 0,
+        _ if flushed && !x.is_normal() && x.is_finite() => x.to_bits() & 1 << 31,
         _ => x.to_bits(),
     };
     array.to_vec::<f32>().unwrap().into_iter().map(bits).collect()
@@ -51,6 +51,63 @@ fn blocks_decode_as_gguf_decodes_them() {
 }
 
 #[test]
+fn blocks_of_every_point_and_odd_scales_decode_as_gguf_decodes_them() {
+    let recorded = Recorded::load("quantized/planted_blocks.safetensors");
+    let formats = names(&recorded, ".blocks");
+    assert_eq!(formats.len() + 1, Format::ALL.len());
+    for name in &formats {
+        let format: Format = name.parse().unwrap();
+        let decoded = |device: &Device| {
+            let blocks = recorded.array(name, "blocks", device);
+            dequantize(&Quantized::new(format, &blocks, None, None).unwrap(), None).unwrap()
+        };
+        let want = decoded(&Device::cpu());
+        let digests = recorded.array(name, "digests", &Device::cpu()).to_vec::<u32>().unwrap();
+        let weights = bits(&want, false);
+        let blocks = weights.chunks_exact(format.block_elements());
+        assert_eq!(blocks.len(), digests.len(), "{name}");
+        for (i, (block, &want)) in blocks.zip(&digests).enumerate() {
+            assert_eq!(digest(block), want, "block {i} of {name}");
+        }
+        for device in devices() {
+            assert_same(name, &decoded(&device), &want);
+        }
+    }
+}
+
+/// FNV-1a, a word at a time.
+fn digest(words: &[u32]) -> u32 {
+    words.iter().fold(0x811c_9dc5, |found: u32, word| (found ^ word).wrapping_mul(0x0100_0193))
+}
+
+#[test]
+fn words_of_any_kind_and_odd_scales_decode_as_mlx_decodes_them() {
+    let recorded = Recorded::load("quantized/planted_words.safetensors");
+    let cases = names(&recorded, ".codes");
+    // Seven widths in groups of three sizes, and three formats of floats, to three dtypes.
+    assert_eq!(cases.len(), (7 * 3 + 3) * 3);
+    for device in devices() {
+        for name in &cases {
+            let scheme = scheme(name);
+            let array = |key| recorded.array(name, key, &device);
+            let biases = matches!(scheme, Scheme::Affine { .. }).then(|| array("biases"));
+            let (codes, scales) = (array("codes"), array("scales"));
+            let q = Quantized::new(scheme, &codes, Some(&scales), biases.as_ref()).unwrap();
+            let want = recorded.array(name, "weights", &Device::cpu());
+            let weights = dequantize(&q, Some(want.dtype())).unwrap();
+            assert_same(name, &weights, &want);
+        }
+    }
+}
+
+/// The scheme that a case's name begins with: mode, bits and group.
+fn scheme(name: &str) -> Scheme {
+    let parts: Vec<&str> = name.split('_').collect();
+    let [mode, bits, group, _] = parts[..] else { panic!("{name}") };
+    Scheme::new(mode, group.parse().ok(), bits.parse().ok()).unwrap()
+}
+
+#[test]
 fn blocks_are_encoded_as_gguf_encodes_them() {
     let recorded = Recorded::load("quantized/blocks.safetensors");
     for device in devices() {
@@ -68,11 +125,7 @@ fn words_are_those_of_mlx_and_decode_as_it_decodes_them() {
     let recorded = Recorded::load("quantized/words.safetensors");
     for device in devices() {
         for name in names(&recorded, ".codes") {
-            let parts: Vec<&str> = name.split('_').collect();
-            let [mode, bits, group, _] = parts[..] else { panic!("{name}") };
-            let (bits, group) = (bits.parse().unwrap(), group.parse().unwrap());
-            let scheme = Scheme::new(mode, Some(group), Some(bits)).unwrap();
-            let q = quantize(&recorded.array(&name, "w", &device), scheme).unwrap();
+            let q = quantize(&recorded.array(&name, "w", &device), scheme(&name)).unwrap();
             for (key, got) in ["codes", "scales", "biases"].iter().zip(q.arrays()) {
                 let want = recorded.array(&name, key, &Device::cpu());
                 let (got, want) = (got.to_bytes().unwrap(), want.to_bytes().unwrap());

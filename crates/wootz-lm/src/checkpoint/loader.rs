@@ -215,6 +215,7 @@ impl<'a> Loader<'a> {
             (self.take(&format!("{path}.scales"))?, self.take(&format!("{path}.biases"))?);
         let scheme = match (&tensor.blocks, &scales) {
             (Some(format), _) => Ok(Some(Scheme::Blocks(*format))),
+            (None, None) if biases.is_some() => Err("it has biases, but no scales".to_string()),
             (None, None) => Ok(None),
             (None, Some(scales)) => {
                 self.scheme(path, shape, &tensor.array, scales, biases.is_some()).map(Some)

@@ -41,11 +41,11 @@ impl Quantization {
             };
             return Ok(Some(Quantization { scheme, layers: BTreeMap::new() }));
         }
-        let own = scheme(given, "affine")?;
+        let own = scheme(given, "quantization")?;
         let mut layers = BTreeMap::new();
         for (path, value) in given {
             let of_layer = match value {
-                Value::Object(settings) => Some(scheme(settings, "affine")?),
+                Value::Object(settings) => Some(scheme(settings, &format!("quantization.{path}"))?),
                 Value::Bool(true) => Some(own),
                 Value::Bool(false) => None,
                 _ => continue,
@@ -56,14 +56,37 @@ impl Quantization {
     }
 }
 
-fn scheme(settings: &Map<String, Value>, usual: &str) -> Result<Scheme, String> {
+/// What settings say, which stand at `place` in the configuration.
+fn scheme(settings: &Map<String, Value>, place: &str) -> Result<Scheme, String> {
     let number = |key: &str| match settings.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => match value.as_u64() {
             Some(number) => Ok(Some(number as usize)),
-            None => Err(format!("quantization.{key}: expected a number, got {value}")),
+            None => Err(format!("{place}.{key}: expected a number, got {value}")),
         },
     };
-    let mode = settings.get("mode").and_then(Value::as_str).unwrap_or(usual);
-    Scheme::new(mode, number("group_size")?, number("bits")?).map_err(|error| error.to_string())
+    let mode = settings.get("mode").and_then(Value::as_str).unwrap_or("affine");
+    Scheme::new(mode, number("group_size")?, number("bits")?)
+        .map_err(|error| format!("{place}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_say_where_they_are() {
+        let of = |settings: Value| Quantization::of(&json!({ "quantization": settings }));
+        let error = of(json!({ "bits": 7 })).unwrap_err();
+        assert!(error.starts_with("quantization: [quantize] bits: expected one of"), "{error}");
+        let layers = |layer: Value| json!({ "bits": 4, "group_size": 64, "lm_head": layer });
+        let error = of(layers(json!({ "bits": 7 }))).unwrap_err();
+        assert!(error.starts_with("quantization.lm_head: [quantize] bits"), "{error}");
+        let error = of(layers(json!({ "bits": "six" }))).unwrap_err();
+        assert_eq!(error, "quantization.lm_head.bits: expected a number, got \"six\"");
+        let found = of(layers(json!({ "bits": 6, "group_size": 32 }))).unwrap().unwrap();
+        assert_eq!(found.layers["lm_head"], Some(Scheme::Affine { group_size: 32, bits: 6 }));
+    }
 }

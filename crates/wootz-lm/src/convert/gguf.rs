@@ -62,20 +62,22 @@ enum Encoded {
     Blocks(Format, Array),
 }
 
-/// Writes a model to a file.
-pub(super) fn write(model: &Model<'_>, path: &Path, options: &ConvertOptions) -> Result<Report> {
-    let architecture = architecture(model)?;
-    let origin = Origin::of(model)?;
-    let tensors = renamed(model, architecture)?;
-    let encoder = Encoder { model, architecture, options, origin: origin.as_ref() };
+/// Writes a model to a file. Nobody else may hold its tensors, or what is made of one to write it would stay.
+pub(super) fn write(mut model: Model<'_>, path: &Path, options: &ConvertOptions) -> Result<Report> {
+    let architecture = architecture(&model)?;
+    let origin = Origin::of(&model)?;
+    let tied = !model.tensors.contains_key("lm_head.weight");
+    let mut tensors = renamed(&mut model, architecture)?;
+    let model = &model;
+    let encoder = Encoder { model, architecture, options, tied, origin: origin.as_ref() };
     let mut encoded = Vec::new();
     let (mut refused, mut parameters) = (Vec::new(), 0u64);
     for name in ordered(&tensors, origin.as_ref()) {
-        let Some(tensor) = tensors.get(name) else { continue };
+        let Some(tensor) = tensors.remove(&name) else { continue };
         parameters += tensor.shape().iter().map(|&length| length as u64).product::<u64>();
-        match encoder.encode(name, tensor)? {
-            Some(made) => encoded.push((name.to_string(), made)),
-            None => refused.push(name.to_string()),
+        match encoder.encode(&name, &tensor)? {
+            Some(made) => encoded.push((name, made)),
+            None => refused.push(name),
         }
     }
     if let Some(first) = refused.first() {
@@ -130,9 +132,8 @@ fn architecture(model: &Model<'_>) -> Result<&'static str> {
     })
 }
 
-/// The tensors by GGUF's names, as it has them.
-fn renamed(model: &Model<'_>, architecture: &str) -> Result<BTreeMap<String, Tensor>> {
-    let mut model = model.clone();
+/// The model's tensors by GGUF's names, as it has them.
+fn renamed(model: &mut Model<'_>, architecture: &str) -> Result<BTreeMap<String, Tensor>> {
     if architecture == "llama" {
         model.rotate(Order::Neighbours)?;
     }
@@ -141,29 +142,29 @@ fn renamed(model: &Model<'_>, architecture: &str) -> Result<BTreeMap<String, Ten
     }
     let mut tensors = BTreeMap::new();
     let mut strange = Vec::new();
-    for (name, tensor) in &model.tensors {
-        match names::gguf_name(architecture, name) {
-            Some(theirs) => drop(tensors.insert(theirs, tensor.clone())),
-            None => strange.push(name.as_str()),
+    for (name, tensor) in std::mem::take(&mut model.tensors) {
+        match names::gguf_name(architecture, &name) {
+            Some(theirs) => drop(tensors.insert(theirs, tensor)),
+            None => strange.push(name),
         }
     }
     if !strange.is_empty() {
         let what = format!("GGUF has no name for the tensors {}", strange.join(", "));
         return Err(Error::invalid(model.path(), what));
     }
-    if let Some(factors) = metadata::rope_factors(&model)? {
+    if let Some(factors) = metadata::rope_factors(model)? {
         tensors.insert("rope_freqs.weight".into(), Tensor::Dense(factors));
     }
     Ok(tensors)
 }
 
 /// The names in the order of the original file; else as llama.cpp has them, layer by layer.
-fn ordered<'a>(tensors: &'a BTreeMap<String, Tensor>, origin: Option<&'a Origin>) -> Vec<&'a str> {
+fn ordered(tensors: &BTreeMap<String, Tensor>, origin: Option<&Origin>) -> Vec<String> {
     if let Some(origin) = origin
         && origin.tensors.len() == tensors.len()
         && origin.tensors.iter().all(|(name, _)| tensors.contains_key(name))
     {
-        return origin.tensors.iter().map(|(name, _)| name.as_str()).collect();
+        return origin.tensors.iter().map(|(name, _)| name.clone()).collect();
     }
     let key = |name: &str| {
         let number = name
@@ -175,7 +176,7 @@ fn ordered<'a>(tensors: &'a BTreeMap<String, Tensor>, origin: Option<&'a Origin>
             _ => (2, 0),
         }
     };
-    let mut names: Vec<&str> = tensors.keys().map(String::as_str).collect();
+    let mut names: Vec<String> = tensors.keys().cloned().collect();
     names.sort_by_key(|name| key(name));
     names
 }
@@ -184,6 +185,8 @@ struct Encoder<'a> {
     model: &'a Model<'a>,
     architecture: &'a str,
     options: &'a ConvertOptions,
+    /// Whether the embedding is the output as well.
+    tied: bool,
     origin: Option<&'a Origin>,
 }
 
@@ -192,10 +195,11 @@ impl Encoder<'_> {
     fn encode(&self, name: &str, tensor: &Tensor) -> Result<Option<Encoded>> {
         let wanted = self.wanted(name, &tensor.shape());
         Ok(match (tensor, wanted) {
-            (Tensor::Dense(array), Some(format)) => Some(blocks_of(array, format)?),
+            (Tensor::Dense(array), Some(format)) => Some(self.blocks_of(name, array, format)?),
             (Tensor::Dense(array), None) => Some(Encoded::Numbers(self.numbers(name, array)?)),
             (Tensor::Quantized(weights), Some(format)) if self.options.requantize => {
-                Some(blocks_of(&dequantize(weights, Some(DType::F32))?, format)?)
+                let numbers = dequantize(weights, Some(DType::F32))?;
+                Some(self.blocks_of(name, &numbers, format)?)
             }
             (Tensor::Quantized(weights), _) => self.lossless(name, weights)?,
         })
@@ -222,8 +226,7 @@ impl Encoder<'_> {
 
     /// Whether a mixed format has more bits for a tensor.
     fn matters(&self, name: &str) -> bool {
-        let tied = !self.model.tensors.contains_key("lm_head.weight");
-        if name == "output.weight" || (tied && name == "token_embd.weight") {
+        if name == "output.weight" || (self.tied && name == "token_embd.weight") {
             return true;
         }
         let number = name
@@ -268,7 +271,14 @@ impl Encoder<'_> {
             Scheme::Mxfp4 if self.architecture != "phi3" => Format::MXFP4,
             _ => Format::Q8_0,
         };
-        blocks_of(&dequantize(weights, Some(DType::F32))?, format).map(Some)
+        self.blocks_of(name, &dequantize(weights, Some(DType::F32))?, format).map(Some)
+    }
+
+    /// Numbers, quantized.
+    fn blocks_of(&self, name: &str, array: &Array, format: Format) -> Result<Encoded> {
+        let weights = quantize(&array.astype(DType::F32)?, format);
+        let weights = weights.map_err(|error| self.model.error_of(name, error))?;
+        Ok(Encoded::Blocks(format, weights.codes().clone()))
     }
 }
 
@@ -285,11 +295,6 @@ impl Encoded {
             Encoded::Numbers(array) | Encoded::Blocks(_, array) => array.nbytes() as u64,
         }
     }
-}
-
-fn blocks_of(array: &Array, format: Format) -> Result<Encoded> {
-    let weights = quantize(&array.astype(DType::F32)?, format)?;
-    Ok(Encoded::Blocks(format, weights.codes().clone()))
 }
 
 /// llama.cpp's number for the type of most weights.

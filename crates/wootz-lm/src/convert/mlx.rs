@@ -14,25 +14,34 @@ use super::recipe::{Choice, bits, group_size, mode};
 use super::{ConvertOptions, Quantize, Report, companions};
 use crate::{Error, Result};
 
-/// Writes a model to a folder.
-pub(super) fn write(model: &Model<'_>, folder: &Path, options: &ConvertOptions) -> Result<Report> {
-    let choice = choice(model, options)?;
-    let dtype = options.dtype.or_else(|| configured_dtype(model));
+/// Writes a model to a folder. Nobody else may hold its tensors, or what is made of one to write it would stay.
+pub(super) fn write(
+    mut model: Model<'_>,
+    folder: &Path,
+    options: &ConvertOptions,
+) -> Result<Report> {
+    let choice = choice(&model, options)?;
+    let dtype = options.dtype.or_else(|| configured_dtype(&model));
+    let tensors = std::mem::take(&mut model.tensors);
+    let model = &model;
     let mut arrays = Vec::new();
     let mut schemes = Schemes::default();
     let mut parameters = 0u64;
-    for (name, tensor) in &model.tensors {
+    for (name, tensor) in tensors {
         parameters += tensor.shape().iter().map(|&length| length as u64).product::<u64>();
         let path = name.strip_suffix(".weight");
         let chosen = path.and_then(|path| choice.as_ref()?.of(path, &tensor.shape()));
+        let quantize = |array: &Array, scheme| {
+            quantize(array, scheme).map_err(|error| model.error_of(&name, error))
+        };
         match (tensor, path, chosen) {
             (Tensor::Dense(array), Some(path), Some(scheme)) => {
-                let weights = quantize(&cast(name, array, dtype, model)?, scheme)?;
+                let weights = quantize(&cast(&name, &array, dtype, model)?, scheme)?;
                 schemes.add(path, scheme);
                 push(&mut arrays, path, &weights);
             }
             (Tensor::Dense(array), ..) => {
-                arrays.push((name.clone(), cast(name, array, dtype, model)?))
+                arrays.push((name.clone(), cast(&name, &array, dtype, model)?))
             }
             (Tensor::Quantized(weights), Some(path), chosen) => {
                 let scheme = weights.scheme();
@@ -42,9 +51,9 @@ pub(super) fn write(model: &Model<'_>, folder: &Path, options: &ConvertOptions) 
                     _ => None,
                 };
                 let weights = match again {
-                    None => weights.clone(),
+                    None => weights,
                     Some(scheme) => {
-                        let numbers = dequantize(weights, Some(dtype.unwrap_or(DType::F16)))?;
+                        let numbers = dequantize(&weights, Some(dtype.unwrap_or(DType::F16)))?;
                         quantize(&numbers, scheme)?
                     }
                 };

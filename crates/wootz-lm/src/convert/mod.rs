@@ -113,8 +113,8 @@ pub fn convert(
     with_device(&Device::cpu(), || {
         let model = Model::open(&checkpoint, is_gguf(to), options)?;
         let report = match is_gguf(to) {
-            true => gguf::write(&model, &place.draft(), options)?,
-            false => mlx::write(&model, &place.draft(), options)?,
+            true => gguf::write(model, &place.draft(), options)?,
+            false => mlx::write(model, &place.draft(), options)?,
         };
         place.finish()?;
         Ok(Report { path: to.to_path_buf(), ..report })

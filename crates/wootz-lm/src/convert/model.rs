@@ -52,7 +52,6 @@ impl Tensor {
 }
 
 /// A model as MLX has it.
-#[derive(Clone)]
 pub(super) struct Model<'a> {
     pub(super) checkpoint: &'a Checkpoint,
     pub(super) config: Map<String, Value>,
@@ -121,6 +120,11 @@ impl<'a> Model<'a> {
         self.checkpoint.path()
     }
 
+    /// An error about a tensor.
+    pub(super) fn error_of(&self, name: &str, error: wootz::Error) -> Error {
+        Error::invalid(self.path(), format!("{name}: {error}"))
+    }
+
     /// All tensors as MLX has them, quantized ones put together.
     fn collect(&mut self) -> Result<()> {
         let cpu = Device::cpu();
@@ -129,7 +133,8 @@ impl<'a> Model<'a> {
                 let tensor = self.checkpoint.tensor(name, &cpu)?;
                 let made = match tensor.blocks {
                     Some(format) => {
-                        Tensor::Quantized(Quantized::new(format, &tensor.array, None, None)?)
+                        let made = Quantized::new(format, &tensor.array, None, None);
+                        Tensor::Quantized(made.map_err(|error| self.error_of(name, error))?)
                     }
                     None => Tensor::Dense(tensor.array),
                 };
@@ -159,10 +164,7 @@ impl<'a> Model<'a> {
             };
             let biases = arrays.remove(&format!("{path}.biases"));
             let made = Quantized::new(scheme, &codes, Some(&scales), biases.as_ref());
-            let explain = |error: wootz::Error| {
-                Error::invalid(self.checkpoint.path(), format!("{name}: {error}"))
-            };
-            let made = made.map_err(explain)?;
+            let made = made.map_err(|error| self.error_of(&name, error))?;
             self.tensors.insert(name, Tensor::Quantized(made));
         }
         self.tensors.extend(arrays.into_iter().map(|(name, array)| (name, Tensor::Dense(array))));

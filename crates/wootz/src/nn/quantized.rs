@@ -182,8 +182,13 @@ pub fn quantize(
         }
         let layer: &dyn Any = &**place;
         let quantized: Box<dyn Module> = match (layer.downcast_ref(), layer.downcast_ref()) {
-            (Some(linear), _) => Box::new(QuantizedLinear::from_linear(linear, scheme)?),
-            (_, Some(table)) => Box::new(QuantizedEmbedding::from_embedding(table, scheme)?),
+            (Some(linear), _) => Box::new(
+                QuantizedLinear::from_linear(linear, scheme).map_err(|error| error.within(name))?,
+            ),
+            (_, Some(table)) => Box::new(
+                QuantizedEmbedding::from_embedding(table, scheme)
+                    .map_err(|error| error.within(name))?,
+            ),
             _ => return Ok(()),
         };
         *place = quantized;

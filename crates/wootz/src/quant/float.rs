@@ -23,12 +23,18 @@ impl FloatGroups {
         if self == FloatGroups::Nvfp4 { 16 } else { 32 }
     }
 
-    /// Decodes whole groups.
-    pub(crate) fn decode(self, codes: &[u8], scales: &[u8], weights: &mut [f32]) {
+    /// Decodes whole groups. Scales are rounded by `round` first.
+    pub(crate) fn decode(
+        self,
+        codes: &[u8],
+        scales: &[u8],
+        round: impl Fn(f32) -> f32,
+        weights: &mut [f32],
+    ) {
         let group = self.group();
         let bytes = codes.chunks_exact(group / 8 * self.bits());
         for ((weights, codes), &scale) in weights.chunks_exact_mut(group).zip(bytes).zip(scales) {
-            let scale = self.scale(scale);
+            let scale = round(self.scale(scale));
             if self == FloatGroups::Mxfp8 {
                 for (weight, &code) in weights.iter_mut().zip(codes) {
                     *weight = e4m3(code) * scale;
@@ -90,9 +96,11 @@ fn rounded_up_log2(x: f32) -> i32 {
     exponent + (steps > 0 && counts) as i32
 }
 
+/// What codes of 4 bits stand for. Zero has a sign, other than in GGUF's blocks.
 #[inline(always)]
 fn e2m1(code: u8) -> f32 {
-    0.5 * DOUBLED[code as usize] as f32
+    let magnitude = 0.5 * DOUBLED[(code & 7) as usize] as f32;
+    if code < 8 { magnitude } else { -magnitude }
 }
 
 /// The nearest e2m1, of two the one nearer to zero. What becomes zero is positive.

@@ -157,7 +157,7 @@ impl Scheme {
 
     /// The WGSL function `weights_of(unit, &weights)`, which decodes 32 weights, and what it needs. A
     /// kernel declares `w_data`, `w_table`, `scales` and `biases`, its parameters begin with `w_at`, `scales_at` and
-    /// `biases_at`, and it says what `product` makes of a code times its scale.
+    /// `biases_at`, and it says what `product` makes of a code times its scale, or of the scale of floats.
     #[cfg(feature = "gpu")]
     pub(crate) fn wgsl(self) -> String {
         match self {

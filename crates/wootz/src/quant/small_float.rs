@@ -5,7 +5,7 @@
 
 use super::block::{Block, largest};
 
-/// Twice the values of e2m1.
+/// Twice the values of e2m1, as GGUF's blocks mean them: without a negative zero.
 pub(super) const DOUBLED: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 pub(super) struct Mxfp4;

@@ -1,6 +1,6 @@
 // Floats of 4 and 8 bits.
 
-// Twice the value of a float of 4 bits.
+// Twice the value of a float of 4 bits; zero has no sign.
 fn doubled_e2m1(code: u32) -> f32 {
     let magnitude = f32((0xc8643210u >> (4u * (code & 7u))) & 15u);
     return select(magnitude, -magnitude, code > 8u);

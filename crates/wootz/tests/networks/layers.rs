@@ -244,6 +244,16 @@ fn wrong_arguments_are_errors() -> Result<()> {
 }
 
 #[test]
+fn a_layer_that_cannot_be_quantized_is_named() -> Result<()> {
+    let mut model =
+        Sequential::new().then(Linear::new(64, 40, true)?).then(Linear::new(40, 2, true)?);
+    let scheme = wootz::quant::Scheme::new("affine", Some(32), Some(4))?;
+    let error = quantize(&mut model, scheme, |_, _| true).unwrap_err().to_string();
+    assert!(error.starts_with("[quantize] layers.1.w: expected shape"), "{error}");
+    Ok(())
+}
+
+#[test]
 fn dropout_of_whole_features_draws_once_for_each() -> Result<()> {
     let y = Dropout::new_2d(0.5)?.forward(&Array::ones(&[2, 3, 4, 8], DType::F32)?)?;
     let lowest = y.min(&[1, 2][..])?;

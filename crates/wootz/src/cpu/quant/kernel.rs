@@ -257,9 +257,11 @@ unsafe fn decode<F: Format, S: Simd>(row: &Row, groups: usize, to: *mut f32) {
                         0 => codes,
                         zero => S::mul_add(codes, S::splat(1.0), S::splat((-zero).into())),
                     };
+                    // Rounded twice, as `dequantize` does it: only single scales show the difference.
+                    let product = S::mul(codes, scale);
                     let weights = match F::OFFSETS {
-                        true => S::mul_add(codes, scale, offset),
-                        false => S::mul(codes, scale),
+                        true => S::mul_add(product, S::splat(1.0), offset),
+                        false => product,
                     };
                     S::store_floats(weights, to.add(8 * part));
                 }

@@ -111,6 +111,33 @@ impl Matrix {
         Matrix { format, shape: [rows, columns], codes, scales, biases, numbers, group }
     }
 
+    /// With bytes of any kind everywhere: scales are NaN, infinite, subnormal and zero, too.
+    fn noise(mut self, random: &mut Random) -> Matrix {
+        for bytes in [&mut self.codes, &mut self.scales, &mut self.biases] {
+            bytes[1..].iter_mut().for_each(|byte| *byte = random.bits() as u8);
+        }
+        self
+    }
+
+    /// What `dequantize` makes of the weights.
+    fn dequantized(&self, scheme: Scheme) -> Vec<f32> {
+        let mut weights = vec![0f32; self.shape.iter().product()];
+        let (codes, scales) = (&self.codes[1..], &self.scales[1..]);
+        let floats = |from: &[u8]| -> Vec<f32> {
+            let count = (from.len() - 1) / self.numbers.bytes();
+            (0..count).map(|i| self.number(&from[1..], i) as f32).collect()
+        };
+        match scheme {
+            Scheme::Blocks(format) => format.decode(codes, &mut weights).unwrap(),
+            Scheme::Affine { group_size: group, bits } => {
+                let affine = quant::Affine { bits, group };
+                affine.decode(codes, &floats(&self.scales), &floats(&self.biases), &mut weights);
+            }
+            _ => scheme.floats().unwrap().decode(codes, scales, |x| x, &mut weights),
+        }
+        weights
+    }
+
     fn weights(&self) -> Weights<'_> {
         let apart = Apart {
             scales: &self.scales[1..],
@@ -152,10 +179,13 @@ impl Matrix {
                     arrays => {
                         let scale = self.number(apart.0, i / self.group);
                         let code = stream_code(block, bytes * 8 / weights, i % weights);
-                        match arrays {
-                            1 => scale * e2m1(code),
-                            _ => scale * code as f64 + self.number(apart.1, i / self.group),
-                        }
+                        let product = match (arrays, self.numbers) {
+                            (1, _) => return scale * e2m1(code),
+                            // Of single scales, products are rounded as well.
+                            (_, Numbers::F32) => (scale * code as f64) as f32 as f64,
+                            _ => scale * code as f64,
+                        };
+                        product + self.number(apart.1, i / self.group)
                     }
                 }
             })
@@ -319,6 +349,48 @@ fn decoded_weights_are_those_of_the_descriptions() {
 }
 
 #[test]
+fn bytes_of_any_kind_decode_as_dequantize_decodes_them() {
+    let mut random = Random(9);
+    let mut seen = Vec::new();
+    for scheme in schemes() {
+        let Some(format) = Format::of(scheme, 768) else { continue };
+        seen.push(format);
+        let group = scheme.group_size().unwrap_or(GROUP);
+        for (numbers, group) in sides(format).into_iter().filter(|side| side.1 == group) {
+            let matrix = Matrix::random(format, [64, 768], numbers, group, &mut random);
+            let matrix = matrix.noise(&mut random);
+            let expected = matrix.dequantized(scheme);
+            for (number, set) in format.sets().into_iter().enumerate() {
+                let weights = Weights { set, ..matrix.weights() };
+                for (row, expected) in expected.chunks_exact(768).enumerate() {
+                    let mut got = vec![f32::NAN; 768];
+                    weights.decode(row, 0, &mut got);
+                    for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
+                        // Products do not show the sign of a zero, nor which NaN it was.
+                        let same = got == expected && (*got != 0.0 || scheme.floats().is_some())
+                            || got.to_bits() == expected.to_bits()
+                            || got.is_nan() && expected.is_nan();
+                        let which = format!("{scheme} {numbers:?} of set {number} at {row}, {i}");
+                        assert!(same, "{which}: {got:e}, not {expected:e}");
+                    }
+                }
+            }
+        }
+    }
+    assert!(FORMATS.iter().all(|format| seen.contains(format)));
+}
+
+/// Every scheme that there is.
+fn schemes() -> Vec<Scheme> {
+    let mut schemes: Vec<Scheme> = quant::Format::ALL.iter().copied().map(Scheme::Blocks).collect();
+    for bits in quant::Affine::BITS {
+        schemes.extend(quant::Affine::GROUPS.map(|group_size| Scheme::Affine { group_size, bits }));
+    }
+    schemes.extend([Scheme::Mxfp4, Scheme::Mxfp8, Scheme::Nvfp4]);
+    schemes
+}
+
+#[test]
 fn the_sets_that_this_processor_lacks_are_named() {
     let sets = Format::Q4_0.sets().len();
     let names: &[&str] = match () {
@@ -402,16 +474,21 @@ fn exact_products_hold_their_promise_where_one_activation_stands_out() {
     let mut random = Random(3);
     let columns = 11008;
     for format in FORMATS {
-        let (numbers, group) = sides(format)[0];
-        let matrix = Matrix::random(format, [64, columns], numbers, group, &mut random);
-        let decoded = matrix.decoded();
-        let mut x = activations(1, columns, &mut random);
-        for outlier in [1.0, 100.0] {
-            x[4097] = outlier;
-            for way in WAYS {
-                let results = multiply(&matrix.weights(), way, Level::Exact, &x).unwrap();
-                let error = error(&results, &decoded, &x, columns);
-                assert!(error < 1e-4, "{format:?} {outlier} {way:?}: {error}");
+        for (numbers, group) in sides(format) {
+            let matrix = Matrix::random(format, [24, columns], numbers, group, &mut random);
+            let decoded = matrix.decoded();
+            let mut x = activations(2, columns, &mut random);
+            for outlier in [1.0, 100.0] {
+                x[4097] = outlier;
+                for (number, set) in format.sets().into_iter().enumerate() {
+                    let weights = Weights { set, ..matrix.weights() };
+                    for way in WAYS {
+                        let results = multiply(&weights, way, Level::Exact, &x).unwrap();
+                        let error = error(&results, &decoded, &x, columns);
+                        let which = format!("{format:?} {numbers:?} {group} {outlier} {way:?}");
+                        assert!(error < 1e-4, "{which} of set {number}: {error}");
+                    }
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::array::DType;
-use crate::io::gguf::{Value, Values, Writer};
+use crate::io::gguf::{Gguf, Value, Values, Writer};
 use crate::quant::Format;
 
 /// A value as the package `gguf` tells it: flat.

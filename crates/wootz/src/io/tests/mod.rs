@@ -1,6 +1,8 @@
 //! Tests of files: what other programs wrote is read alike, what is written is read by them, and
 //! whatever is wrong is an error.
 
+#[path = "../../../../fuzz/checks.rs"]
+mod checks;
 mod gguf;
 mod mapped;
 mod npy;
@@ -8,7 +10,7 @@ mod safetensors;
 
 use std::path::{Path, PathBuf};
 
-use super::gguf::Gguf;
+use self::checks::check;
 use super::*;
 use crate::array::Array;
 use crate::device::Device;
@@ -78,31 +80,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads all there is in a file: the same as fuzzing does. Any result is good.
-fn read_all(kind: &str, bytes: &[u8]) -> bool {
-    let cpu = Device::cpu();
-    match kind {
-        "gguf" => Gguf::from_bytes(bytes).is_ok_and(|file| {
-            file.metadata().iter().for_each(|(_, value)| drop(value.to_string()));
-            file.tensors().for_each(|info| {
-                let tensor = file.tensor_on(info.name, &cpu).unwrap();
-                assert_eq!(tensor.data.to_bytes().unwrap().len(), info.bytes);
-            });
-            true
-        }),
-        "npy" => MappedFile::from_bytes("bytes", bytes)
-            .and_then(|file| read_npy(&file, &cpu)?.to_bytes())
-            .is_ok_and(|elements| elements.len() <= bytes.len()),
-        "npz" => Npz::from_bytes(bytes).is_ok_and(|file| {
-            file.names().map(|name| file.array_on(name, &cpu)).all(|array| array.is_ok())
-        }),
-        _ => Safetensors::from_bytes(bytes).is_ok_and(|file| {
-            file.names().for_each(|name| drop(file.tensor_on(name, &cpu)));
-            true
-        }),
-    }
-}
-
 #[test]
 fn damaged_files_are_errors_or_read() {
     let (mut read, mut refused) = (0, 0);
@@ -115,7 +92,7 @@ fn damaged_files_are_errors_or_read() {
             continue;
         }
         let bytes = std::fs::read(&path).unwrap();
-        let mut count = |bytes: &[u8]| match read_all(kind, bytes) {
+        let mut count = |bytes: &[u8]| match check(kind, bytes) {
             true => read += 1,
             false => refused += 1,
         };
@@ -131,4 +108,23 @@ fn damaged_files_are_errors_or_read() {
     }
     // Damage to numbers in the data is not seen; damage to headers mostly is.
     assert!(read > 1000 && refused > 1000, "{read} read, {refused} refused");
+}
+
+#[test]
+fn what_fuzzing_found_is_read_or_refused() {
+    for reader in ["safetensors", "gguf", "npy", "npz"] {
+        let folder = goldens().join("../corpus").join(reader);
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            println!("SKIPPED: there is no corpus of {reader}");
+            continue;
+        };
+        let mut count = 0;
+        for entry in entries {
+            let path = entry.unwrap().path();
+            println!("{}", path.display());
+            check(reader, &std::fs::read(&path).unwrap());
+            count += 1;
+        }
+        assert!(count > 0, "{} is empty", folder.display());
+    }
 }

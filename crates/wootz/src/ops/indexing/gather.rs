@@ -390,12 +390,16 @@ impl Op for Gather {
         self.rules.scratch(gpu)
     }
 
+    fn reads_bytes(&self, input: usize) -> bool {
+        input == 0
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         let (before, after) = self.window.walks(call.meta(0).shape());
         let offsets = self.rules.on_cpu(self, call, 1)?;
         macro_rules! body {
             ($type:ty) => {{
-                let x = call.input::<$type>(0)?;
+                let x = call.bytes(0)?;
                 collect(x, &offsets, &before, &after, call.output::<$type>(0)?);
             }};
         }
@@ -471,25 +475,28 @@ impl Op for Gather {
     }
 }
 
-/// Copies the windows, each thread some whole rows of the output.
+/// Copies the windows, each thread some whole rows of the output. Elements are read wherever they lie, so that a few
+/// rows of a table in a mapped file do not cost a copy of the table.
 fn collect<T: bytemuck::Pod + Send + Sync>(
-    x: &[T],
+    x: &[u8],
     offsets: &[usize],
     before: &Walk,
     after: &Walk,
     output: &mut [T],
 ) {
-    let run = after.len();
+    let (run, size) = (after.len(), size_of::<T>());
     let rows = (16 * 1024usize).div_ceil(run.max(1));
     threads::chunks_mut(output, rows * run, |chunk, output| {
         for (row, output) in output.chunks_mut(run).enumerate() {
             let row = chunk * rows + row;
             let base = before.place(row / offsets.len()) as usize + offsets[row % offsets.len()];
             if after.is_run() {
-                output.copy_from_slice(&x[base..base + run]);
+                let output: &mut [u8] = bytemuck::cast_slice_mut(output);
+                output.copy_from_slice(&x[base * size..(base + run) * size]);
             } else {
                 for (element, output) in output.iter_mut().enumerate() {
-                    *output = x[base + after.place(element) as usize];
+                    let at = base + after.place(element) as usize;
+                    *output = bytemuck::pod_read_unaligned(&x[at * size..(at + 1) * size]);
                 }
             }
         }

@@ -119,7 +119,7 @@ fn matmul_cases() -> Vec<Case> {
 }
 
 fn gather_cases() -> Vec<Case> {
-    let words = |label: &str, x: &[usize], w: &[usize], lhs: &[usize], rhs: &[usize], transpose| {
+    let words = |label: &str, x: &[usize], w: &[usize], [lhs, rhs]: [&[usize]; 2], transpose| {
         let [codes, groups] = affine_shapes(4, 32, w);
         let (lefts, rights) = (x[0] as f64, w[0] as f64);
         Case::new(label, &[x, &codes, &groups, &groups, lhs, rhs], move |x| {
@@ -129,7 +129,7 @@ fn gather_cases() -> Vec<Case> {
         .range(-0.5..0.5)
         .fixed(1, DType::U32, WORDS)
         .fixed(4, DType::U32, 0.0..lefts)
-        .fixed(5, DType::I32, 0.0..rights)
+        .fixed(5, DType::U32, 0.0..rights)
         .tolerance(Tolerance::Contraction)
     };
     let blocks = blocks_shape(Format::Q8_0, &[3, 6, 64]);
@@ -139,11 +139,15 @@ fn gather_cases() -> Vec<Case> {
     })
     .fixed(1, DType::U8, BYTES);
     vec![
-        words("matrices", &[2, 3, 64], &[4, 5, 64], &[7], &[7], true),
-        words("many rows", &[2, 9, 32], &[2, 70, 32], &[3], &[3], true),
-        words("many products", &[20, 4, 32], &[2, 40, 32], &[20], &[20], true),
-        words("rows of weights", &[2, 3, 5], &[4, 5, 32], &[3, 1], &[1, 2], false),
-        words("no products", &[2, 3, 32], &[4, 5, 32], &[0], &[0], true),
+        words("matrices", &[2, 3, 64], &[4, 5, 64], [&[7], &[7]], true),
+        words("many rows", &[2, 9, 32], &[2, 70, 32], [&[3], &[3]], true).fixed(
+            5,
+            DType::I32,
+            0.0..2.0,
+        ),
+        words("many products", &[20, 4, 32], &[2, 40, 32], [&[20], &[20]], true),
+        words("rows of weights", &[2, 3, 5], &[4, 5, 32], [&[3, 1], &[1, 2]], false),
+        words("no products", &[2, 3, 32], &[4, 5, 32], [&[0], &[0]], true),
         experts.fixed(2, DType::U32, 0.0..3.0).tolerance(Tolerance::Contraction),
     ]
 }

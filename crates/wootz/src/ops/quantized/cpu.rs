@@ -46,7 +46,9 @@ where
     T: Storage + Send,
     T::Wide: Wide,
 {
-    let rows = Rows::new(call, scheme, 0)?;
+    let mut rows = Rows::new(call, scheme, 0)?;
+    // As in MLX, scales of floats have the dtype of the result.
+    rows.halves = call.output_meta(0).dtype == DType::F16;
     // What is computed in a narrow dtype is rounded after the product, too.
     let narrow = matches!(scheme, Scheme::Affine { .. }) && size_of::<T>() < size_of::<T::Wide>();
     let task = TASK.next_multiple_of(scheme.granule());

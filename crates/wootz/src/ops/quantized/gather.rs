@@ -2,7 +2,7 @@
 
 use super::quantize::group_gradients;
 use super::{
-    Quantized, cpu, dequantize, expect_indices, expect_weights, expect_x, quantized_matmul,
+    Quantized, cpu, dequantize, expect_indices, expect_weights, expect_x, quantized_matmul_with,
     weights_shape,
 };
 use crate::array::{Array, DType, Meta, broadcast_shapes};
@@ -22,7 +22,8 @@ use crate::quant::{Activations, Scheme, activations};
 /// `x[lhs_indices] @ w[rhs_indices].T`, or without the transposition: as [`gather_mm`](crate::gather_mm) with
 /// quantized weights. Indices count the matrices of all axes before the last two and broadcast together;
 /// those that are not given choose the matrices in their order. `sorted_indices` is there because MLX has it. On
-/// the CPU `x` is rounded as [`quant::activations`](activations()) says.
+/// the CPU `x` is rounded as [`quant::activations`](activations()) says. What is not finite comes through as in
+/// [`quantized_matmul`](super::quantized_matmul).
 ///
 /// ```
 /// use wootz::quant::Format;
@@ -42,9 +43,20 @@ pub fn gather_qmm(
     transpose: bool,
     _sorted_indices: bool,
 ) -> Result<Array> {
+    gather_qmm_with(x, w, [lhs_indices, rhs_indices], transpose, activations())
+}
+
+/// [`gather_qmm`] with a choice of how `x` is rounded.
+pub(super) fn gather_qmm_with(
+    x: &Array,
+    w: &Quantized,
+    [lhs_indices, rhs_indices]: [Option<&Array>; 2],
+    transpose: bool,
+    activations: Activations,
+) -> Result<Array> {
     const OP: &str = "gather_qmm";
     if lhs_indices.is_none() && rhs_indices.is_none() {
-        return quantized_matmul(x, w, transpose);
+        return quantized_matmul_with(x, w, transpose, activations);
     }
     let dtype = w.product_dtype(OP, x)?;
     let weights = w.shape();
@@ -92,7 +104,7 @@ pub fn gather_qmm(
     let x_batch = x.shape()[..x.rank() - 2].iter().product();
     let x = reshape(&x, &[&[x_batch], &x.shape()[x.rank() - 2..]].concat())?;
     let w = w.with_batch(&[weights[..weights.len() - 2].iter().product()])?;
-    let op = GatherQmm { scheme: w.scheme, transpose, activations: activations() };
+    let op = GatherQmm { scheme: w.scheme, transpose, activations };
     let products = apply(op, &x, &w, &flat(&lhs)?, &flat(&rhs)?)?;
     reshape(&products, &[&shape[..], &products.shape()[1..]].concat())
 }

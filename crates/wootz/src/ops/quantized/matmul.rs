@@ -1,20 +1,23 @@
 //! `quantized_matmul`: products with quantized matrices, which are decoded as they are read.
 
+use super::gather::gather_qmm_with;
 use super::quantize::group_gradients;
 use super::{Quantized, cpu, dequantize, expect_weights, expect_x, weights_shape};
-use crate::array::{Array, Meta, broadcast_shapes};
+use crate::array::{Array, DType, Meta, broadcast_shapes};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Metas, Op, expect_inputs};
 use crate::ops::elementwise::sum_to_shape;
+use crate::ops::movement::arange_on;
 use crate::ops::{astype, broadcast_to, matmul, reshape, squeeze, swapaxes};
 use crate::quant::{Activations, Scheme, activations};
 
 /// `x @ w.T` for weights of `[…, out, in]`, or `x @ w` without `transpose`, for any quantized weights. The
 /// axes before the last two broadcast. The result has the dtype of `x`, or what it and affine scales promote to;
-/// sums are in `float32`. On the CPU `x` is rounded as [`quant::activations`](activations()) says.
+/// sums are in `float32`. On the CPU `x` is rounded as [`quant::activations`](activations()) says. Results that a NaN or
+/// an infinity of `x` or of the weights has part in are not finite, and no others.
 ///
 /// ```
 /// use wootz::quant::Format;
@@ -57,15 +60,19 @@ pub(in crate::ops) fn quantized_matmul_with(
     let (m, shape) = (*m, broadcast_shapes(OP, x_batch, batch)?);
     let count = shape.iter().product();
     let x = astype(x, dtype)?;
+    let matrices = batch.iter().product::<usize>();
+    if matrices != count && matrices != 1 {
+        // Indices repeat those that several share; the weights are not copied.
+        let chosen = arange_on(0.0, matrices as f64, 1.0, DType::U32, x.device())?;
+        let chosen = reshape(&chosen, batch)?;
+        return gather_qmm_with(&x, w, [None, Some(&chosen)], transpose, activations);
+    }
     // Weights that all share make the batch part of the rows.
-    let (x, w) = if batch.iter().all(|&length| length == 1) {
+    let (x, w) = if matrices == 1 {
         (reshape(&x, &[1, count * m, inner])?, w.with_batch(&[1])?)
     } else {
-        let spread = |array: &Array| {
-            let matrix = &array.shape()[array.rank() - 2..];
-            broadcast_to(array, &[&shape[..], matrix].concat())
-        };
-        (reshape(&spread(&x)?, &[count, m, inner])?, w.each(spread)?.with_batch(&[count])?)
+        let x = broadcast_to(&x, &[&shape[..], &[m, inner]].concat())?;
+        (reshape(&x, &[count, m, inner])?, w.with_batch(&[count])?)
     };
     let product = apply(&x, &w, transpose, activations)?;
     reshape(&product, &[&shape[..], &[m, outer]].concat())

@@ -2,19 +2,18 @@
 
 use super::{Quantized, cpu, expect_weights, weights_shape};
 use crate::array::{Array, DType, Meta};
+use crate::autograd::custom;
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Batch, Metas, Op, expect_contiguous, expect_float, expect_inputs};
-use crate::ops::{
-    add, astype, multiply, ones_like, reshape, stop_gradient, subtract, sum, to_device, zeros_like,
-};
+use crate::ops::{astype, multiply, ones_like, reshape, sum, to_device, zeros_like};
 use crate::quant::Scheme;
 
 /// Quantizes along the last axis. Affine and float schemes give what MLX gives on the CPU, bit by bit;
 /// scales and biases then have the dtype of `w`. NaN counts as zero, and an infinity as the largest finite
-/// `float16` of its sign. GGUF's blocks are encoded on the CPU, wherever `w` is. MLX's global scale `s` of
+/// `float16` of its sign, so that whatever is quantized decodes to finite numbers. GGUF's blocks are encoded on the CPU, wherever `w` is. MLX's global scale `s` of
 /// nvfp4 is a factor of `2688 / s` for `w`.
 ///
 /// ```
@@ -45,7 +44,8 @@ pub fn quantize(w: &Array, scheme: impl Into<Scheme>) -> Result<Quantized> {
 /// `bfloat16`, as in MLX; blocks to `float32`.
 ///
 /// Values are what MLX and the `gguf` package give, bit by bit: those of an affine scheme are computed in
-/// the dtype of the scales.
+/// the dtype of the scales. Scales that are NaN or infinite, as only a damaged file has them, make weights of their
+/// group that are so.
 ///
 /// ```
 /// use wootz::quant::Format;
@@ -74,8 +74,8 @@ pub fn dequantize(q: &Quantized, dtype: Option<DType>) -> Result<Array> {
     astype(&Array::apply(op, &q.arrays.iter().collect::<Vec<_>>())?, wanted)
 }
 
-/// What `w` is after it was quantized and decoded, in the dtype of `w`. The gradient goes straight through,
-/// as if nothing had been rounded: for training that knows of the quantization.
+/// What `w` is after it was quantized and decoded, in the dtype of `w`: finite, also where `w` is not. The gradient
+/// goes straight through, as if nothing had been rounded: for training that knows of the quantization.
 ///
 /// ```
 /// use wootz::quant::Scheme;
@@ -87,9 +87,14 @@ pub fn dequantize(q: &Quantized, dtype: Option<DType>) -> Result<Array> {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn fake_quantize(w: &Array, scheme: impl Into<Scheme>) -> Result<Array> {
-    let rounded = dequantize(&quantize(w, scheme)?, Some(w.dtype()))?;
-    // The difference is zero, and carries the gradient.
-    add(stop_gradient(&rounded)?, subtract(w, stop_gradient(w)?)?)
+    let scheme = scheme.into();
+    let rounded = custom(move |w: &[Array]| {
+        Ok(vec![dequantize(&quantize(&w[0], scheme)?, Some(w[0].dtype()))?])
+    });
+    let straight = rounded
+        .with_vjp(|_, cotangents, _| Ok(cotangents.to_vec()))
+        .with_jvp(|_, tangents| Ok(tangents.to_vec()));
+    Ok(straight.call(std::slice::from_ref(w))?.remove(0))
 }
 
 impl Array {

@@ -261,33 +261,47 @@ fn difference(y: &Array, x: &Array, w: &Quantized) -> Result<f64> {
     Ok(differences.fold(0.0, |most, d| if d <= most { most } else { d }) / largest)
 }
 
+/// Numbers between -1 and 1 that look random.
+fn noise(mut seed: u64, count: usize) -> Vec<f32> {
+    let mut next = || {
+        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (seed >> 40) as f32 / (1 << 23) as f32 - 1.0
+    };
+    (0..count).map(|_| next()).collect()
+}
+
 /// Numbers that look random, one of which stands out.
 fn activations_of(shape: &[usize]) -> Result<Array> {
-    let mut state = 7u64;
-    let mut values: Vec<f32> = (0..shape.iter().product::<usize>())
-        .map(|_| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-        })
-        .collect();
+    let mut values = noise(7, shape.iter().product());
     values[shape[shape.len() - 1] / 3] = 100.0;
     Array::from_slice(&values, shape)
+}
+
+/// Weights that look random, none of which stands out, with scales as models have them. (Products of what is in
+/// single precision are sums of floats.)
+fn even_weights(scheme: Scheme, shape: &[usize]) -> Result<Quantized> {
+    match scheme {
+        Scheme::Blocks(format) if !format.encodes() => weights(scheme, shape),
+        _ => {
+            let w = Array::from_slice(&noise(11, shape.iter().product()), shape)?;
+            quantize(&w.astype(DType::BF16)?, scheme)
+        }
+    }
 }
 
 #[test]
 fn exact_products_are_within_a_ten_thousandth_of_the_largest() -> Result<()> {
     with_device(&Device::cpu(), || {
-        let long = [Format::Q4_0, Format::Q4_K, Format::Q8_0].map(Scheme::Blocks);
-        let long = [&long[..], &[Scheme::Affine { group_size: 64, bits: 4 }]].concat();
-        // Blocks of bytes that cannot be encoded do not look like weights.
-        let encoded = |scheme: &Scheme| match scheme {
-            Scheme::Blocks(format) => format.encodes(),
-            _ => true,
-        };
-        let short = schemes().into_iter().filter(encoded).map(|scheme| (scheme, 512));
-        for (scheme, columns) in long.into_iter().map(|scheme| (scheme, 11008)).chain(short) {
-            let w = activations_of(&[24, columns])?;
-            let w = quantize(&w, scheme)?;
+        // Blocks in the longest rows of a usual model, of so many weights that products are those of integers, and short
+        // ones, which are not.
+        for (scheme, columns) in schemes().into_iter().flat_map(|s| [(s, 11008), (s, 512)]) {
+            if scheme.bits().is_some() && columns > 512 {
+                continue;
+            }
+            let w = match scheme {
+                Scheme::Blocks(_) => even_weights(scheme, &[24, columns])?,
+                _ => quantize(&activations_of(&[24, columns])?, scheme)?,
+            };
             for rows in [1, 3, 40] {
                 let x = activations_of(&[rows, columns])?;
                 let error = difference(&quantized_matmul(&x, &w, true)?, &x, &w)?;
@@ -351,6 +365,76 @@ fn experts_multiply_as_single_matrices_do() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// The same weights, with a scale of row 2 that is infinite, or NaN if there is no infinite one.
+fn damaged(w: &Quantized) -> Result<Quantized> {
+    let scheme = w.scheme();
+    let damaged_bytes = |array: &Array, byte: usize, damage: &[u8]| {
+        let mut bytes = array.to_vec::<u8>()?;
+        let at = 2 * array.shape()[1] + byte;
+        bytes[at..at + damage.len()].copy_from_slice(damage);
+        Array::from_slice(&bytes, array.shape())
+    };
+    match (scheme, w.scales(), w.biases()) {
+        (Scheme::Affine { .. }, Some(scales), biases) => {
+            let mut numbers = scales.astype(DType::F32)?.to_vec::<f32>()?;
+            numbers[2 * scales.shape()[1] + 1] = f32::INFINITY;
+            let numbers = Array::from_slice(&numbers, scales.shape())?.astype(scales.dtype())?;
+            Quantized::new(scheme, w.codes(), Some(&numbers), biases)
+        }
+        (_, Some(scales), _) => {
+            let byte = if scheme == Scheme::Nvfp4 { 0x7f } else { 0xff };
+            Quantized::new(scheme, w.codes(), Some(&damaged_bytes(scales, 1, &[byte])?), None)
+        }
+        // These formats begin with a number of half precision.
+        _ => Quantized::new(scheme, &damaged_bytes(w.codes(), 0, &[0x00, 0x7c])?, None, None),
+    }
+}
+
+#[test]
+fn what_is_not_finite_reaches_the_results_it_has_part_in_and_no_others() -> Result<()> {
+    let affine = Scheme::Affine { group_size: 64, bits: 4 };
+    let blocks = [Format::Q4_0, Format::Q8_0, Format::Q4_K, Format::IQ4_XS].map(Scheme::Blocks);
+    let schemes = [&blocks[..], &[affine, Scheme::Mxfp4, Scheme::Mxfp8, Scheme::Nvfp4]].concat();
+    on_devices(|| {
+        // Below and above the size from which on products are those of integers, few rows and many.
+        for (scheme, columns) in schemes.iter().flat_map(|&s| [(s, 256), (s, 4096)]) {
+            let w = even_weights(scheme, &[24, columns])?;
+            for (rows, special) in [(2, f32::NAN), (2, f32::INFINITY), (9, f32::NEG_INFINITY)] {
+                let name = format!("{scheme}, {rows} of {columns}, {special}");
+                let mut x = noise(3, rows * columns);
+                let sound = Array::from_slice(&x, &[rows, columns])?;
+                let y = quantized_matmul(&sound, &damaged(&w)?, true)?.to_vec::<f32>()?;
+                for (i, y) in y.iter().enumerate() {
+                    assert_eq!(y.is_finite(), i % 24 != 2, "{name}: {y} at {i} of weights");
+                }
+                x[columns + 77] = special;
+                let x = Array::from_slice(&x, &[rows, columns])?;
+                let y = quantized_matmul(&x, &w, true)?.to_vec::<f32>()?;
+                for (i, y) in y.iter().enumerate() {
+                    assert_eq!(y.is_finite(), i / 24 != 1, "{name}: {y} at {i}");
+                }
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn a_fake_quantization_is_finite_where_weights_are_not() -> Result<()> {
+    let mut values = noise(5, 64);
+    (values[3], values[40], values[41]) = (f32::NAN, f32::INFINITY, -0.0);
+    let w = Array::from_slice(&values, &[1, 64])?;
+    for scheme in [Scheme::Affine { group_size: 32, bits: 4 }, Scheme::Mxfp8] {
+        let rounded = fake_quantize(&w, scheme)?;
+        let decoded = dequantize(&quantize(&w, scheme)?, Some(DType::F32))?;
+        assert_eq!(rounded.to_bytes()?, decoded.to_bytes()?, "{scheme}");
+        assert!(rounded.to_vec::<f32>()?.iter().all(|w| w.is_finite()), "{scheme}");
+        let sum = grad(move |w: &[Array]| fake_quantize(&w[0], scheme)?.sum(()));
+        assert_eq!(sum(std::slice::from_ref(&w))?[0].to_vec::<f32>()?, [1.0; 64]);
+    }
+    Ok(())
 }
 
 #[test]

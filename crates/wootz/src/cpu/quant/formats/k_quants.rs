@@ -1,6 +1,6 @@
 //! GGUF's blocks of 256: small integers scale groups of 32 or 16, and one or two f16 scale those.
 
-use super::{Format, Row, Scales, both, half, read, with_offsets};
+use super::{Format, Row, Scales, both, half, less_32, read, with_offsets};
 use crate::cpu::quant::vector::{GROUP, Simd, all};
 
 /// Each byte's `width` bits from bit `from` on, moved to bit `to`.
@@ -97,8 +97,7 @@ k_quants! {
         let first = (low & nibbles) | (two(0) | two(2) << 32) << 4;
         let last = ((low >> 4) & nibbles) | (two(4) | two(6) << 32) << 4;
         let d = half::<S>(block.add(108));
-        let from = S::mul(d, S::splat(-32.0));
-        by_sixteen(both([first, last], |x| S::mul_add(d, S::from_u8(x), from)))
+        by_sixteen(both([first, last], |x| S::mul(d, S::from_i8(less_32(x)))))
     }
     codes |block, group| {
         let low = bits::<S>(S::load(block.add(32 + GROUP * (group / 4))), 2 * (group % 4), 2, 0);

@@ -118,6 +118,14 @@ unsafe fn half<S: Simd>(from: *const u8) -> S::Floats {
     unsafe { S::from_f16(&[read::<u16>(from); 8]) }
 }
 
+/// Eight numbers below 64, each less 32, as signed bytes: what is subtracted before it is scaled leaves infinite scales
+/// what they are.
+#[inline(always)]
+fn less_32(six: u64) -> u64 {
+    const TOPS: u64 = 0x8080_8080_8080_8080;
+    ((six | TOPS) - 0x2020_2020_2020_2020) ^ TOPS
+}
+
 /// Scales without offsets, one a group.
 #[inline(always)]
 unsafe fn plain<S: Simd>(scales: S::Floats) -> Scales<S> {

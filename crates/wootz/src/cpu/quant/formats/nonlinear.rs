@@ -1,7 +1,7 @@
 //! Formats whose four-bit codes stand for entries of a table.
 
 use super::blocks::{at, each_f16};
-use super::{AT_ONCE, Format, Row, Scales, both, half, plain, read};
+use super::{AT_ONCE, Format, Row, Scales, both, half, less_32, plain, read};
 use crate::cpu::quant::vector::{GROUP, Simd};
 
 /// What IQ4_NL's and IQ4_XS's codes mean.
@@ -15,17 +15,26 @@ unsafe fn look_up<S: Simd>(codes: S::Bytes, table: &[i8; 16]) -> S::Bytes {
     unsafe { S::shuffle(S::bytes(&std::array::from_fn(|i| table[i % 16] as u8)), codes) }
 }
 
-/// Half of the powers of two that bytes stand for, each `stride` from the one before.
+/// A byte for each of the groups, each `stride` from the one before.
 #[inline(always)]
-unsafe fn half_powers<S: Simd>(first: *const u8, stride: usize, groups: usize) -> S::Floats {
+unsafe fn bytes(first: *const u8, stride: usize, groups: usize) -> u64 {
     // SAFETY: passed on to the caller.
     unsafe {
-        let bytes = match (stride, groups) {
+        match (stride, groups) {
             (1, AT_ONCE) => read(first),
             _ => (0..groups).fold(0, |all, i| all | (*first.add(i * stride) as u64) << (8 * i)),
-        };
-        S::mul(S::powers(bytes), S::splat(0.5))
+        }
     }
+}
+
+/// Half of the powers of two that GGUF's bytes stand for: 255 is a power as well. Each is made of two factors,
+/// because a float has no power of two above 127.
+#[inline(always)]
+unsafe fn half_powers<S: Simd>(bytes: u64) -> S::Floats {
+    let low = (bytes >> 1) & 0x7f7f_7f7f_7f7f_7f7f;
+    let high = bytes - low + 0x7e7e_7e7e_7e7e_7e7e;
+    // SAFETY: passed on to the caller.
+    unsafe { S::mul(S::powers(low), S::powers(high)) }
 }
 
 /// A float of eight bits, with four for the exponent (e4m3).
@@ -88,8 +97,7 @@ tables! {
         let six: [u8; 8] = std::array::from_fn(|i| {
             (low[i / 2] >> (4 * (i % 2)) & 15) | ((high >> (2 * i) & 3) as u8) << 4
         });
-        let d = half::<S>(block);
-        plain(S::mul_add(d, S::from_u8(u64::from_le_bytes(six)), S::mul(d, S::splat(-32.0))))
+        plain(S::mul(half::<S>(block), S::from_i8(less_32(u64::from_le_bytes(six)))))
     }
     codes |row, block, group| {
         S::nibbles(row.codes.wrapping_add(block * 136 + 8 + GROUP / 2 * group))
@@ -98,14 +106,15 @@ tables! {
     /// GGUF's blocks of thirty-two with a power of two as scale.
     Mxfp4Blocks: 136, halves false,
     scales |row, block, groups| {
-        plain(half_powers::<S>(at::<17>(row, block, 0), 17, groups))
+        plain(half_powers::<S>(bytes(at::<17>(row, block, 0), 17, groups)))
     }
     codes |row, block, group| { S::nibbles(at::<17>(row, block, group).add(1)) } in FLOATS
 
     /// MLX's groups of thirty-two with a power of two as scale.
     Mxfp4: 128, halves false,
     scales |row, block, groups| {
-        plain(half_powers::<S>(row.scales.wrapping_add(AT_ONCE * block), 1, groups))
+        let bytes = bytes(row.scales.wrapping_add(AT_ONCE * block), 1, groups);
+        plain(S::mul(S::powers(bytes), S::splat(0.5)))
     }
     codes |row, block, group| { S::nibble_pairs(at::<16>(row, block, group)) } in FLOATS
 

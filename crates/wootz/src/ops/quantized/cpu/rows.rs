@@ -72,6 +72,8 @@ pub(super) struct Rows<'a> {
     dtype: DType,
     scales: &'a [u8],
     biases: &'a [u8],
+    /// Whether scales that are powers of two become numbers of half precision, which lacks some of them.
+    pub(super) halves: bool,
 }
 
 /// What decoding needs for a while.
@@ -114,6 +116,7 @@ impl<'a> Rows<'a> {
             dtype: call.meta(first + scheme.arrays() - 1).dtype,
             scales: array(1)?,
             biases: array(2)?,
+            halves: false,
         })
     }
 
@@ -200,7 +203,13 @@ impl<'a> Rows<'a> {
             }
             _ => {
                 if let Some(floats) = self.scheme.floats() {
-                    floats.decode(codes, &self.scales[start / floats.group()..], weights);
+                    let scales = &self.scales[start / floats.group()..];
+                    match self.halves {
+                        true => {
+                            floats.decode(codes, scales, |x| f16::from_f32(x).to_f32(), weights)
+                        }
+                        false => floats.decode(codes, scales, |x| x, weights),
+                    }
                 }
             }
         }
