@@ -150,7 +150,8 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let all = generation.tokens().to_vec();
     drop(generation);
     if let (Some(file), Some(kept)) = (&options.prompt_cache_file, &kept) {
-        kept.lock().unwrap_or_else(PoisonError::into_inner).save(file)?;
+        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.save(file, model.model.as_ref())?;
     }
     if options.json {
         let generated = all.get(statistics.prompt_tokens..).unwrap_or_default();
