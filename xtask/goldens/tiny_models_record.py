@@ -4,7 +4,8 @@ Run through `cargo xtask goldens`, which pins the versions.
 
 Each folder is a checkpoint in MLX's layout, with weights from a seeded generator, and `expected.safetensors`: a
 prompt, the scores of each of its positions with and without a cache, the results of each layer, and the tokens of
-greedy generation with the scores that chose them. `caches.safetensors` has those scores for other caches."""
+greedy generation with the scores that chose them. `caches.safetensors` has those scores for other caches. The models in
+`SMALL` are one of each other architecture, with odd shapes, and of these only the scores with a cache."""
 import json
 import pathlib
 import sys
@@ -44,6 +45,47 @@ CONFIGS = {
             rope_local_base_freq=10000.0, query_pre_attn_scalar=32, sliding_window=16, sliding_window_pattern=3,
             max_position_embeddings=512)),
 }
+# One of each other architecture: odd numbers of heads, prompts that are longer than windows and original contexts.
+TINY = dict(BASE, vocab_size=64, hidden_size=32, num_hidden_layers=2, intermediate_size=64, num_attention_heads=2,
+            num_key_value_heads=1)
+DELTA = dict(TINY, num_attention_heads=2, head_dim=32, linear_num_value_heads=2, linear_num_key_heads=1,
+             linear_key_head_dim=16, linear_value_head_dim=16, linear_conv_kernel_dim=3, full_attention_interval=2)
+# Gates are quantized in groups of 64.
+EXPERTS = dict(hidden_size=64, num_experts=3, num_experts_per_tok=2, moe_intermediate_size=32)
+SMALL = {
+    "gemma2": dict(TINY, num_attention_heads=3, head_dim=16, query_pre_attn_scalar=16, attn_logit_softcapping=5.0,
+                   final_logit_softcapping=8.0),
+    "gemma3_text": dict(TINY, num_attention_heads=3, head_dim=16, rope_theta=1e6, rope_local_base_freq=1e4,
+                        query_pre_attn_scalar=16, sliding_window=7, sliding_window_pattern=2,
+                        rope_scaling=dict(rope_type="linear", factor=8.0)),
+    "gpt_oss": dict(TINY, hidden_size=64, num_attention_heads=3, head_dim=16, num_local_experts=3, num_experts_per_tok=2,
+                    intermediate_size=32, sliding_window=7, rope_theta=150000,
+                    layer_types=["sliding_attention", "full_attention"],
+                    rope_scaling=dict(rope_type="yarn", factor=4.0, beta_fast=32.0, beta_slow=1.0,
+                                      original_max_position_embeddings=64, truncate=False)),
+    "granite": dict(TINY, hidden_size=64, logits_scaling=4.0, attention_multiplier=0.1, embedding_multiplier=1.5,
+                    residual_multiplier=1.3, attention_bias=True, mlp_bias=True, rope_theta=1e4,
+                    tie_word_embeddings=True),
+    "mistral": dict(TINY, num_attention_heads=3, head_dim=16, tie_word_embeddings=True, max_position_embeddings=16,
+                    rope_scaling=dict(type="dynamic", factor=2.0)),
+    "mixtral": dict(TINY, hidden_size=64, num_local_experts=3, num_experts_per_tok=2, intermediate_size=32, rope_theta=1e6),
+    "olmo2": dict(TINY, num_key_value_heads=2, rope_theta=5e5, tie_word_embeddings=False),
+    "phi3": dict(TINY, partial_rotary_factor=0.75, original_max_position_embeddings=8, max_position_embeddings=64,
+                 rope_scaling=dict(type="longrope", long_factor=[1.0, 1.5, 2.0, 2.5, 3.0, 3.5],
+                                   short_factor=[1.0, 1.1, 1.2, 1.3, 1.4, 1.5])),
+    "qwen2": dict(TINY, rope_theta=1e6, tie_word_embeddings=True),
+    "qwen3_moe": dict(TINY | EXPERTS, num_hidden_layers=3, head_dim=16, rope_theta=1e6, tie_word_embeddings=True,
+                      decoder_sparse_step=2, mlp_only_layers=[0], norm_topk_prob=False),
+    "qwen3_5": dict(text_config=dict(DELTA, model_type="qwen3_5_text", rope_parameters=dict(
+        rope_type="default", rope_theta=1e7, partial_rotary_factor=0.25))),
+    "qwen3_5_moe": dict(text_config=dict(DELTA | EXPERTS, model_type="qwen3_5_moe_text", norm_topk_prob=True,
+                                         shared_expert_intermediate_size=32, rope_parameters=dict(
+        rope_type="default", rope_theta=1e7, partial_rotary_factor=0.5))),
+    "smollm3": dict(TINY, num_hidden_layers=3, no_rope_layers=[1, 0, 1], rope_theta=1e4, tie_word_embeddings=True),
+}
+# Their seeds.
+SEEDS = dict(gemma2=2, gemma3_text=3, gpt_oss=2, granite=2, mistral=5, mixtral=4, olmo2=5, phi3=4, qwen2=6, qwen3_moe=4,
+             qwen3_5=1, qwen3_5_moe=4, smollm3=7)
 # Architecture, name, dtype, seed: seeds with clear choices of tokens.
 MODELS = [
     ("llama", "llama-4bit-f32", mx.float32, 4),
@@ -65,7 +107,7 @@ def weights(model, seed, gemma, tied):
             numbers = (0.0 if gemma else 1.0) + 0.15 * rng.standard_normal(shape)
         elif name.endswith("A_log"):
             numbers = np.log(rng.uniform(0.5, 8.0, shape))
-        elif name.endswith("dt_bias"):
+        elif name.endswith(("dt_bias", "sinks", ".bias")):
             numbers = 0.3 * rng.standard_normal(shape)
         elif "embed_tokens" in name:
             scale = 0.25 / shape[-1] ** 0.5 if gemma else 0.25 if tied else 0.7
@@ -82,19 +124,19 @@ def text_part(model):
     return model.language_model if hasattr(model, "language_model") else model
 
 
-def make(folder, architecture, dtype, seed):
-    config = json.loads(json.dumps(CONFIGS[architecture]))
+def make(folder, architecture, config, dtype, seed, group_size):
+    config = json.loads(json.dumps(config))
     config["torch_dtype"] = "bfloat16" if dtype == mx.bfloat16 else "float32"
     Model, Arguments = _get_classes(config)
     model = Model(Arguments.from_dict(config))
-    gemma = architecture == "gemma3"
-    if gemma:
+    gemma = architecture.startswith("gemma")
+    if architecture.startswith("gemma3"):
         text_part(model).sanitize({})
     model.load_weights(weights(model, seed, gemma, config.get("tie_word_embeddings", False)))
     keeps = getattr(model, "cast_predicate", lambda name: True)
     cast = [(name, x.astype(dtype) if keeps(name) else x) for name, x in tree_flatten(model.parameters())]
     model.update(tree_unflatten(cast))
-    model, config = quantize_model(model, config, group_size=64, bits=4, mode="affine")
+    model, config = quantize_model(model, config, group_size=group_size, bits=4, mode="affine")
     save_model(folder, model)
     (folder / "model.safetensors.index.json").unlink()
     save_config(config, folder / "config.json")
@@ -109,9 +151,9 @@ def watched(part, name, seen):
     part.__class__ = Watched
 
 
-def expected(folder):
-    prompt = np.random.default_rng(7).integers(4, VOCABULARY, PROMPT).astype(np.int32)
-    results = {"prompt": mx.array(prompt)}
+def layers(folder, prompt):
+    """Scores without a cache, and the results of each layer."""
+    results = {}
     model, _ = load_model(folder)
     seen, inner = {}, text_part(model).model
     watched(inner.embed_tokens, "embed", seen)
@@ -121,17 +163,27 @@ def expected(folder):
     results["logits_nocache"] = model(mx.array(prompt)[None])[0].astype(mx.float32)
     for name, array in seen.items():
         results[name] = array[0].astype(mx.float32)
+    return results
+
+
+def expected(folder, vocabulary, new, with_layers):
+    prompt = np.random.default_rng(7).integers(4, vocabulary, PROMPT).astype(np.int32)
+    results = {"prompt": mx.array(prompt)}
+    if with_layers:
+        results.update(layers(folder, prompt))
     model, _ = load_model(folder)
     cache = make_prompt_cache(model)
     results["logits"] = model(mx.array(prompt)[None], cache=cache)[0].astype(mx.float32)
     tokens, steps, scores = [], [], results["logits"][-1]
-    for _ in range(NEW):
+    for _ in range(new):
         steps.append(np.array(scores.astype(mx.float32)))
         tokens.append(int(steps[-1].argmax()))
         scores = model(mx.array([[tokens[-1]]]), cache=cache)[0, -1]
     results["greedy_tokens"] = mx.array(np.array(tokens, np.int32))
     results["greedy_logits"] = mx.array(np.stack(steps))
     mx.save_safetensors(str(folder / "expected.safetensors"), results)
+    best = np.sort(np.stack(steps))
+    return (best[:, -1] - best[:, -2]).min() / np.abs(best).max(), len(set(tokens))
 
 
 def caches(folder):
@@ -160,8 +212,14 @@ def main():
     for architecture, name, dtype, seed in MODELS:
         folder = target / name
         folder.mkdir(parents=True, exist_ok=True)
-        make(folder, architecture, dtype, seed)
-        expected(folder)
+        make(folder, architecture, CONFIGS[architecture], dtype, seed, 64)
+        expected(folder, VOCABULARY, NEW, True)
+    for architecture, config in SMALL.items():
+        folder = target / f"small-{architecture}"
+        folder.mkdir(parents=True, exist_ok=True)
+        config = dict(config, model_type=architecture)
+        make(folder, architecture, config, mx.float32, SEEDS[architecture], 32)
+        expected(folder, TINY["vocab_size"], NEW // 2, False)
     caches(target / "llama-4bit-f32")
 
 

@@ -114,6 +114,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bench.arg("--ggml").arg(folder);
     }
     if options.set.as_deref() == Some("lm") {
+        // The program as users start it.
+        show(&mut cargo(&["build", "--release", "--quiet", "--package", "wootz-cli"]))?;
+        bench.env("WOOTZ_PROGRAM", target().join("release/wootz"));
         for model in models(options)? {
             bench.arg("--model").arg(model);
         }

@@ -1,4 +1,5 @@
 //! `cargo xtask converted`: mlx-lm and llama.cpp load what `wootz convert` writes, and continue a text as wootz does.
+//! Of the model that `wootz generate` begins with, what it says is known too: see [`known_answers`].
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::driver::Driver;
 use crate::run::{cache, capture, cargo, python, root, show, target};
 
 /// Options of `converted`.
@@ -20,10 +22,18 @@ pub(crate) struct Options {
     /// Fail if a peer is not there
     #[arg(long)]
     check: bool,
+    /// Tiny Shakespeare, whose perplexity is known: `dataset.txt` of the crate femto-gpt 0.2.0
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
 }
 
 const PROMPT: &str = "The capital of France is";
 const TOKENS: &str = "24";
+
+/// What SmolLM2 says after the prompt, and how well it knows the first tokens of tiny Shakespeare: with a level of
+/// activations, the perplexity and how far it may be off.
+const ANSWER: &str = " Paris";
+const PERPLEXITIES: [(&str, f64, f64); 2] = [("exact", 43.96, 0.05), ("fast", 43.96, 0.5)];
 
 /// A program that loads models, in a Python environment of the cache.
 struct Peer {
@@ -121,12 +131,48 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "GGUF to MLX to GGUF: {}",
         if same { "the same bytes  pass" } else { "other bytes  FAIL" }
     );
+    if options.model.is_none() {
+        failed += known_answers(&wootz, [&made[0], &made[1]], options.text.as_deref())?;
+    }
     std::fs::remove_dir_all(&folder)?;
     ensure!(failed == 0 && same, "{failed} conversions are not what the peers read");
     if options.check && absent > 0 {
         bail!("{absent} conversions had no peer");
     }
     Ok(())
+}
+
+/// What SmolLM2 says from GGUF, from MLX's layout and on a GPU; and its perplexity. Gives the number of wrong answers.
+fn known_answers(wootz: &Path, [gguf, mlx]: [&Path; 2], text: Option<&Path>) -> Result<usize> {
+    let mut failed = 0;
+    let mut judge = |what: &str, found: String, passes: bool| {
+        failed += usize::from(!passes);
+        println!("{what:<32} {found}  {}", if passes { "pass" } else { "FAIL" });
+    };
+    let driver = Driver::prepare()?;
+    for (what, model, device) in
+        [("GGUF, cpu", gguf, "cpu"), ("MLX, cpu", mlx, "cpu"), ("GGUF, gpu", gguf, "gpu")]
+    {
+        let mut command = Command::new(wootz);
+        driver.apply(&mut command);
+        command.args(["generate", "--json", "--quiet", "--temp", "0", "--ignore-chat-template"]);
+        command.args(["--device", device, "-n", "1", "-p", PROMPT, "-m"]).arg(model);
+        let text = json(&mut command)?["text"].as_str().unwrap_or_default().to_string();
+        judge(what, format!("{PROMPT}{text}"), text == ANSWER);
+    }
+    let Some(text) = text else {
+        println!("SKIPPED: the perplexity of tiny Shakespeare; --text names the file");
+        return Ok(failed);
+    };
+    for (level, expected, most) in PERPLEXITIES {
+        let mut command = Command::new(wootz);
+        command.args(["perplexity", "--quiet", "--device", "cpu", "--activations", level]);
+        command.args(["--no-bos", "--max-tokens", "300", "--window", "300", "-m"]).arg(gguf);
+        let found: f64 = capture(command.arg(text))?.trim().parse().context("no number")?;
+        let said = format!("{found:.4}, expected {expected} ± {most}");
+        judge(&format!("perplexity, {level}"), said, (found - expected).abs() <= most);
+    }
+    Ok(failed)
 }
 
 fn json(command: &mut Command) -> Result<Value> {

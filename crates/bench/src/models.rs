@@ -1,13 +1,14 @@
 //! Whole models: reading a prompt, the first token of a short one, and generating, at both levels, beside llama.cpp
-//! on the same file.
+//! on the same file; and of the program as users start it, the time to the first token and the most memory.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use wootz::quant::{Activations, set_activations};
-use wootz_lm::cache::CacheOptions;
+use wootz_lm::cache::{CacheOptions, LayerKind, STEP};
 use wootz_lm::checkpoint::Checkpoint;
 use wootz_lm::generate::Session;
 use wootz_lm::models::{LanguageModel, LoadOptions, load};
@@ -19,6 +20,13 @@ use crate::python::Python;
 const ROUNDS: usize = 5;
 /// A speed at `exact` is at least this part of that at `fast`.
 const EXACT: f64 = 0.85;
+
+/// Seconds from the start of the program to the first token of a small model that was read before.
+const START: f64 = 0.5;
+/// Bytes beside the file and the cache.
+const BESIDE: u64 = 150_000_000;
+/// Bytes up to which a model is a small one.
+const SMALL: u64 = 200_000_000;
 
 /// What is measured of a model.
 #[derive(Clone, Copy)]
@@ -49,7 +57,7 @@ impl Task {
     fn goal(self, bytes: u64) -> f64 {
         match self {
             Task::Prompt(32) => 1.0,
-            _ if bytes < 200_000_000 => 1.5,
+            _ if bytes < SMALL => 1.5,
             _ => 1.0,
         }
     }
@@ -84,7 +92,82 @@ pub fn run(models: &[Pair], mut llama: Option<Python>) -> Result<Vec<String>> {
     for pair in models {
         misses.extend(model(pair, llama.as_mut())?);
     }
+    for pair in models {
+        misses.extend(program(&pair.own)?);
+    }
     Ok(misses)
+}
+
+/// Starts `wootz generate` for one token, and gives what misses its goal.
+fn program(file: &Path) -> Result<Vec<String>> {
+    let name = file.file_name().context("a model without a name")?.to_string_lossy();
+    let Some(wootz) = std::env::var_os("WOOTZ_PROGRAM") else {
+        println!("{name:<38} NO PROGRAM: WOOTZ_PROGRAM names it, which cargo xtask bench lm does");
+        return Ok(vec![format!("{name}: no program to start")]);
+    };
+    let checkpoint = Checkpoint::open(file)?;
+    let cache = cache_bytes(load(&checkpoint, &LoadOptions::default())?.as_ref());
+    let (mut seconds, mut memory) = (f64::INFINITY, 0);
+    // The first turn reads the file.
+    for round in 0..=ROUNDS {
+        let mut command = Command::new(&wootz);
+        command.args(["generate", "--quiet", "--device", "cpu", "--ignore-chat-template", "-n", "1"]);
+        command.args(["-p", "The capital of France is", "-m"]).arg(file).stdout(Stdio::null());
+        let start = Instant::now();
+        let most = peak(&mut command)?;
+        if round > 0 {
+            seconds = seconds.min(start.elapsed().as_secs_f64());
+            memory = memory.max(most);
+        }
+    }
+    let size = bytes(file)?;
+    let allowed = size + cache + BESIDE;
+    println!(
+        "{name:<38} start to first token and end {seconds:.3} s; at most {:.0} MB in memory, {:.0} allowed",
+        memory as f64 / 1e6,
+        allowed as f64 / 1e6
+    );
+    let mut misses = Vec::new();
+    if size < SMALL && seconds > START {
+        misses.push(format!("{name}: {seconds:.3} s to the first token, wanted {START}"));
+    }
+    if memory > allowed {
+        misses.push(format!("{name}: {memory} bytes in memory, wanted {allowed}"));
+    }
+    Ok(misses)
+}
+
+/// Runs a program and gives the most memory that it had, as the system counted it.
+fn peak(command: &mut Command) -> Result<u64> {
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
+    let status = format!("/proc/{}/status", child.id());
+    let mut most = 0;
+    // The count is of the highest so far, so that looking often enough misses little.
+    while child.try_wait()?.is_none() {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok());
+        most = most.max(kilobytes.unwrap_or(0u64) * 1024);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    if !child.wait()?.success() {
+        bail!("{command:?} failed");
+    }
+    Ok(most)
+}
+
+/// Bytes of the memory of a short text.
+fn cache_bytes(model: &dyn LanguageModel) -> u64 {
+    let of = |kind: LayerKind| match kind {
+        // Allocated for so many tokens at a time.
+        LayerKind::Attention { heads, keys, values, dtype, .. } => {
+            heads * (keys + values) * STEP * dtype.size()
+        }
+        LayerKind::Recurrent(states) => {
+            states.iter().map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.size()).sum()
+        }
+    };
+    model.layers().into_iter().map(of).sum::<usize>() as u64
 }
 
 fn model(pair: &Pair, mut llama: Option<&mut Python>) -> Result<Vec<String>> {

@@ -31,6 +31,9 @@ const HELP: &str = "\
 A line that ends with \\ goes on in the next; \"\"\" begins and ends a text of several lines.
 Ctrl-C stops an answer.";
 
+/// Tokens of an answer, unless others are asked for: mlx-lm's number.
+const MAX_TOKENS: usize = 256;
+
 /// Options of `wootz chat`.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -73,7 +76,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
             "use `wootz generate`, or a model whose name has Instruct or it",
         ));
     }
-    let mut settings = options.sampling.options(&model, common)?;
+    let mut settings = options.sampling.options(&model, MAX_TOKENS, common)?;
     settings.num_draft_tokens = options.num_draft_tokens.unwrap_or(settings.num_draft_tokens);
     let draft = match &options.draft_model {
         None => None,

@@ -49,24 +49,33 @@ impl Activations {
 }
 
 impl Common {
+    /// Fails if there are no such threads or device, for commands that use neither.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        if self.threads == Some(0) {
+            return Err(no_threads());
+        }
+        self.given_device().map(drop)
+    }
+
+    /// The device that is asked for, if one is.
+    fn given_device(&self) -> anyhow::Result<Option<Device>> {
+        let Some(name) = &self.device else { return Ok(None) };
+        let found = Device::from_name(name).with_context(|| format!("--device {name}"));
+        found.map(Some).hint("`wootz devices` lists what there is")
+    }
+
     /// Makes device, threads and level of activations those of the process.
     pub(crate) fn apply(&self) -> anyhow::Result<Device> {
-        if let Some(threads) = self.threads {
-            if threads == 0 {
-                return Err(usage("--threads: expected at least 1, got 0"));
-            }
-            wootz::set_threads(threads);
+        match self.threads {
+            Some(0) => return Err(no_threads()),
+            Some(threads) => wootz::set_threads(threads),
+            None => {}
         }
         wootz::quant::set_activations(match self.activations {
             Activations::Exact => wootz::quant::Activations::Exact,
             Activations::Fast => wootz::quant::Activations::Fast,
         });
-        let device = match &self.device {
-            None => Device::choose().0,
-            Some(name) => Device::from_name(name)
-                .with_context(|| format!("--device {name}"))
-                .hint("`wootz devices` lists what there is")?,
-        };
+        let device = self.given_device()?.unwrap_or_else(|| Device::choose().0);
         Device::set_default(&device);
         Ok(device)
     }
@@ -84,4 +93,8 @@ impl Common {
             eprintln!("{}", text.as_ref());
         }
     }
+}
+
+fn no_threads() -> anyhow::Error {
+    usage("--threads: expected at least 1, got 0")
 }

@@ -81,10 +81,13 @@ pub(crate) struct Options {
     logprobs: Option<usize>,
 }
 
+/// Tokens of an answer, unless others are asked for: mlx-lm's number.
+const MAX_TOKENS: usize = 100;
+
 pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let prompt = read_prompt(options.prompt.as_deref())?;
     let Opened { model, path, device } = open(&options.model, common)?;
-    let mut settings = options.sampling.options(&model, common)?;
+    let mut settings = options.sampling.options(&model, MAX_TOKENS, common)?;
     settings.logprobs = options.logprobs.unwrap_or(0);
     if let Some(count) = options.num_draft_tokens {
         settings.num_draft_tokens = count;
@@ -150,7 +153,8 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let all = generation.tokens().to_vec();
     drop(generation);
     if let (Some(file), Some(kept)) = (&options.prompt_cache_file, &kept) {
-        kept.lock().unwrap_or_else(PoisonError::into_inner).save(file)?;
+        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.save(file, model.model.as_ref())?;
     }
     if options.json {
         let generated = all.get(statistics.prompt_tokens..).unwrap_or_default();
@@ -234,11 +238,30 @@ fn encode(model: &TextModel, prompt: &str, options: &Options) -> anyhow::Result<
     let mut messages = Vec::new();
     messages.extend(options.system_prompt.as_ref().map(|text| Message::new("system", text)));
     messages.push(Message::new("user", prompt));
-    let chat = chat_options(options.chat_template_config.as_deref())?;
-    let mut text = model.tokenizer.apply_chat_template(&messages, &chat)?;
-    text.extend(options.prefill_response.as_deref());
+    let mut chat = chat_options(options.chat_template_config.as_deref())?;
+    let text = match &options.prefill_response {
+        None => model.tokenizer.apply_chat_template(&messages, &chat)?,
+        Some(begun) => {
+            messages.push(Message::new("assistant", begun));
+            chat.add_generation_prompt = false;
+            begun_answer(&model.tokenizer.apply_chat_template(&messages, &chat)?, begun)?
+        }
+    };
     // The template writes the tokens that a text begins with.
     Ok(model.tokenizer.encode(&text, false)?)
+}
+
+/// A conversation up to the end of its last message, without what the template writes behind it: as Hugging
+/// Face's `continue_final_message`.
+fn begun_answer(text: &str, last: &str) -> anyhow::Result<String> {
+    let (bare, from_first) = (last.trim(), last.trim_start());
+    let Some(place) = text.rfind(bare) else {
+        return Err(anyhow!("the chat template does not write the last message as it is"))
+            .hint("leave out --prefill-response");
+    };
+    // Spaces at its end stay if the template keeps them.
+    let kept = if text[place..].starts_with(from_first) { from_first } else { bare };
+    Ok(text[..place + kept.len()].to_string())
 }
 
 /// Variables of a chat template.
@@ -273,4 +296,18 @@ pub(crate) fn prompt_bar(common: &Common) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("reading {wide_bar} {pos}/{len} tokens");
     ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_begun_answer_ends_where_it_was_begun() {
+        let text = "<user>Sure?</end><assistant>Sure </end>\n";
+        assert_eq!(begun_answer(text, "Sure ").unwrap(), "<user>Sure?</end><assistant>Sure ");
+        let trimmed = "<user>Sure?</end><assistant>Sure</end>\n";
+        assert_eq!(begun_answer(trimmed, " Sure ").unwrap(), "<user>Sure?</end><assistant>Sure");
+        assert!(begun_answer(text, "No").is_err());
+    }
 }

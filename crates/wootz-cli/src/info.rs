@@ -1,10 +1,10 @@
 //! `wootz info`: what a model is, and what it needs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::json;
 use wootz::Device;
+use wootz::quant::Scheme;
 use wootz_lm::cache::LayerKind;
 use wootz_lm::checkpoint::Checkpoint;
 use wootz_lm::models::{LanguageModel, LoadOptions, load};
@@ -49,10 +49,10 @@ struct Stored {
 pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let path = options.model.resolve(common)?;
     let checkpoint = Checkpoint::open(&path)?;
-    let tensors = stored(&checkpoint);
     // Weights stay in the file: this reads headers only.
     let model = load(&checkpoint, &LoadOptions { device: Device::cpu() })?;
     let info = model.info();
+    let tensors = stored(&checkpoint, &info.schemes);
     let tokenizer = Tokenizer::open(&path);
     let mut formats: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
     for tensor in &tensors {
@@ -121,7 +121,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
 
 /// The tensors as the files have them; of quantized weights in MLX's layout the codes with how they are
 /// quantized.
-fn stored(checkpoint: &Checkpoint) -> Vec<Stored> {
+fn stored(checkpoint: &Checkpoint, schemes: &BTreeMap<String, Scheme>) -> Vec<Stored> {
     if let Some(file) = checkpoint.gguf() {
         let tensors = file.tensors().map(|info| Stored {
             name: info.name.to_string(),
@@ -132,16 +132,9 @@ fn stored(checkpoint: &Checkpoint) -> Vec<Stored> {
         return tensors.collect();
     }
     let Some(files) = checkpoint.safetensors() else { return Vec::new() };
-    let quantization = checkpoint.quantization().ok().flatten();
     let tensors = files.names().map(|name| {
-        let path = Path::new(name).with_extension("");
-        let path = path.to_string_lossy();
-        let part = [".weight", ".scales", ".biases"].iter().any(|end| name.ends_with(end));
-        let of_path = quantization
-            .as_ref()
-            .filter(|_| part && files.shape(&format!("{path}.scales")).is_some());
-        let scheme =
-            of_path.map(|all| all.layers.get(&*path).copied().flatten().unwrap_or(all.scheme));
+        let path = [".weight", ".scales", ".biases"].iter().find_map(|end| name.strip_suffix(end));
+        let scheme = path.and_then(|path| schemes.get(path));
         let shape = files.shape(name).unwrap_or_default().to_vec();
         let size = files.dtype(name).map_or(1, |dtype| dtype.size());
         let elements: usize = shape.iter().product();

@@ -47,6 +47,12 @@ Examples:
   wootz perplexity -m model.gguf text.txt            how well a model knows a text
   wootz bench -m model.gguf                          how fast it is";
 
+const DEVICES: &str = "\
+Examples:
+  wootz devices                            what --device takes: cpu, gpu:0, ...
+  wootz devices --verbose                  with every limit of each GPU
+  wootz generate --device gpu:0 -p Hello   compute on one of them";
+
 #[derive(Subcommand)]
 enum Command {
     /// Continue a text, or answer a question.
@@ -65,6 +71,7 @@ enum Command {
     /// List the models in the caches, or those with a short name.
     List(list::Options),
     /// List the devices that arrays can live on, and which one is the default.
+    #[command(after_help = DEVICES)]
     Devices,
     /// Print the GPU kernels of an operation as they reach the driver, or list all.
     Kernels(kernels::Options),
@@ -82,9 +89,9 @@ fn main() -> ExitCode {
         Command::Convert(options) => convert::run(options, &common),
         Command::Perplexity(options) => perplexity::run(options, &common),
         Command::Bench(options) => bench::run(options, &common),
-        Command::Info(options) => info::run(options, &common),
-        Command::List(options) => list::run(options),
-        Command::Devices => devices::run(common.verbose),
+        Command::Info(options) => common.check().and_then(|()| info::run(options, &common)),
+        Command::List(options) => common.check().and_then(|()| list::run(options)),
+        Command::Devices => common.check().and_then(|()| devices::run(common.verbose)),
         Command::Kernels(options) => kernels::run(options),
         Command::Completions(options) => completions::run(options, &mut Cli::command()),
         Command::Man(options) => man::run(options, Cli::command()),

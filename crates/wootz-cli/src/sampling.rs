@@ -8,9 +8,9 @@ use crate::failure::usage;
 /// How tokens are chosen, and what is remembered.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Sampling {
-    /// Tokens to generate at most.
-    #[arg(long, short = 'n', value_name = "N", default_value_t = 256)]
-    pub(crate) max_tokens: usize,
+    /// Tokens to generate at most [default: 100; in a chat 256].
+    #[arg(long, short = 'n', value_name = "N")]
+    max_tokens: Option<usize>,
 
     /// 0 takes the likeliest token, 1 draws with the model's probabilities [default: 0].
     #[arg(long, visible_alias = "temperature", value_name = "X", help_heading = SAMPLING)]
@@ -72,12 +72,12 @@ pub(crate) struct Sampling {
     #[arg(long, short = 'c', value_name = "N", help_heading = MEMORY)]
     max_kv_size: Option<usize>,
 
-    /// Bits of a quantized memory: 4, 6 or 8.
-    #[arg(long, value_name = "BITS", help_heading = MEMORY)]
+    /// Bits of a quantized memory: 4, 6 or 8; also 2, 3 and 5.
+    #[arg(long, value_name = "BITS", value_parser = kv_bits, help_heading = MEMORY)]
     kv_bits: Option<usize>,
 
-    /// Numbers that share a scale in a quantized memory.
-    #[arg(long, value_name = "N", help_heading = MEMORY)]
+    /// Numbers that share a scale in a quantized memory: 32, 64 or 128 [default: 64].
+    #[arg(long, value_name = "N", value_parser = kv_group_size, help_heading = MEMORY)]
     kv_group_size: Option<usize>,
 
     /// From how many tokens on the memory is quantized [default: 5000].
@@ -92,15 +92,33 @@ pub(crate) struct Sampling {
 const SAMPLING: &str = "Sampling";
 const MEMORY: &str = "Memory";
 
+fn kv_bits(text: &str) -> Result<usize, String> {
+    one_of(text, &[2, 3, 4, 5, 6, 8])
+}
+
+fn kv_group_size(text: &str) -> Result<usize, String> {
+    one_of(text, &[32, 64, 128])
+}
+
+fn one_of(text: &str, allowed: &[usize]) -> Result<usize, String> {
+    let given = text.parse().ok().filter(|number| allowed.contains(number));
+    given.ok_or_else(|| {
+        let listed: Vec<String> = allowed.iter().map(usize::to_string).collect();
+        format!("expected one of {}", listed.join(", "))
+    })
+}
+
 impl Sampling {
-    /// The options, on top of what the model's `generation_config.json` asks for, if it has one.
+    /// The options, on top of what the model's `generation_config.json` asks for, if it has one. A command
+    /// has its usual number of tokens.
     pub(crate) fn options(
         &self,
         model: &TextModel,
+        max_tokens: usize,
         common: &Common,
     ) -> anyhow::Result<GenerateOptions> {
         let mut options = from_model(model, common);
-        options.max_tokens = self.max_tokens;
+        options.max_tokens = self.max_tokens.unwrap_or(max_tokens);
         let set = |to: &mut f64, from: Option<f64>| *to = from.unwrap_or(*to);
         set(&mut options.temperature, self.temp);
         set(&mut options.top_p, self.top_p);

@@ -260,6 +260,38 @@ fn nobody_at_the_address_and_no_wish_to_ask_are_told_apart() {
     assert!(error.contains("org/tiny is not in the cache, and HF_HUB_OFFLINE is set"), "{error}");
 }
 
+/// What a first run says where the hub does not give the model, and there is no pip either.
+fn first_run(address: &str) -> String {
+    let world = World::new();
+    let mut command = world.command();
+    command.env("PATH", world.folder.path()).env("HF_ENDPOINT", address);
+    Run::of(command.args(["generate", "-p", "x"])).failed(1)
+}
+
+#[test]
+fn a_first_run_tries_elsewhere_whatever_the_hub_says() {
+    for (fault, said) in [
+        (Fault::Gated(403), "does not let you read"),
+        (Fault::Missing, "there is no such repository"),
+        (Fault::Gated(500), "500"),
+    ] {
+        let error = first_run(&Server::start(fault).address);
+        assert!(error.contains("Hugging Face does not give it: "), "{fault:?}: {error}");
+        assert!(error.contains(said) && error.contains("error: there is no pip"), "{error}");
+    }
+}
+
+#[test]
+fn a_first_run_does_not_wait_for_a_hub_that_only_connects() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let started = std::time::Instant::now();
+    let error = first_run(&address);
+    assert!(error.contains("does not answer within 5 s"), "{error}");
+    assert!(error.contains("error: there is no pip"), "{error}");
+    assert!(started.elapsed().as_secs() < 15);
+}
+
 #[test]
 #[cfg(unix)]
 fn a_full_disk_is_an_error_and_what_came_is_used_later() {

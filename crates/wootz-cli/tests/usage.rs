@@ -5,8 +5,18 @@ mod common;
 
 use common::World;
 
-const COMMANDS: [&str; 9] =
-    ["generate", "chat", "convert", "perplexity", "bench", "info", "list", "completions", "man"];
+const COMMANDS: [&str; 10] = [
+    "generate",
+    "chat",
+    "convert",
+    "perplexity",
+    "bench",
+    "info",
+    "list",
+    "devices",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_command_has_help_with_examples_and_the_common_options() {
@@ -61,7 +71,10 @@ fn wrong_usage_ends_with_2_and_failure_with_1() {
         &["generate"],
         &["generate", "-p", "x", "--gguf-file", "a.gguf"],
         &["generate", "-p", "x", "--ignore-chat-template", "--system-prompt", "y"],
+        &["generate", "-p", "x", "--kv-bits", "7"],
+        &["generate", "-p", "x", "--kv-bits", "8", "--kv-group-size", "48"],
         &["bench", "--threads", "0"],
+        &["list", "--threads", "0"],
         &["bench", "--num-trials", "0"],
         &["convert"],
         &["convert", "-m", "x", "--q-bits", "4"],
@@ -78,6 +91,9 @@ fn wrong_usage_ends_with_2_and_failure_with_1() {
         &["info", "-m", "no-such-model"][..],
         &["info", "-m", "./nowhere"],
         &["generate", "-p", "x", "--device", "abacus"],
+        &["info", "-m", "x", "--device", "abacus"],
+        &["list", "--device", "gpu:99"],
+        &["devices", "--device", "abacus"],
         &["perplexity", "nothing.txt"],
     ] {
         let error = world.run(arguments).failed(1);

@@ -240,3 +240,43 @@ fn what_contradicts_itself_is_an_error() {
     assert!(error.contains("no weights are left to quantize"), "{error}");
     assert!(!to.exists());
 }
+
+/// A copy of the model whose configuration says something else, too.
+fn changed(folder: &Path, changes: serde_json::Value) -> PathBuf {
+    let copy = folder.join("changed");
+    std::fs::create_dir_all(&copy).unwrap();
+    for entry in std::fs::read_dir(model()).unwrap() {
+        let file = entry.unwrap().path();
+        std::fs::copy(&file, copy.join(file.file_name().unwrap())).unwrap();
+    }
+    let mut config = config(&model());
+    config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    std::fs::write(copy.join("config.json"), config.to_string()).unwrap();
+    copy
+}
+
+#[test]
+fn gguf_says_how_positions_are_rotated_or_refuses_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x.gguf");
+    let parameters = serde_json::json!({
+        "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+    });
+    let of = serde_json::json!({ "rope_theta": null, "rope_parameters": parameters });
+    let options = ConvertOptions { overwrite: true, ..Default::default() };
+    convert(changed(folder.path(), of), &to, &options).unwrap();
+    let file = Gguf::open(&to).unwrap();
+    let base = file.get("llama.rope.freq_base").and_then(|value| value.as_f64());
+    assert_eq!(base, Some(500000.0));
+    assert_eq!(file.info("rope_freqs.weight").unwrap().shape, [8]);
+    drop(file);
+    let slides = ["sliding_attention", "full_attention"];
+    for (key, changes) in [
+        ("layer_types", serde_json::json!({ "layer_types": slides, "sliding_window": 8 })),
+        ("rope_traditional", serde_json::json!({ "rope_traditional": true })),
+    ] {
+        let error = convert(changed(folder.path(), changes), &to, &options).unwrap_err();
+        assert!(error.to_string().contains(&format!("GGUF cannot say that {key}")), "{error}");
+    }
+}

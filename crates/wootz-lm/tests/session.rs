@@ -291,3 +291,80 @@ fn a_configuration_that_contradicts_its_weights_is_an_error() {
         assert!(error.contains("model.embed_tokens.weight") && error.contains(said), "{error}");
     }
 }
+
+/// The error of a copy of the checkpoint whose configuration was changed.
+fn error_of(name: &str, change: impl Fn(&mut serde_json::Value)) -> String {
+    match load_changed(name, change, |_| ()) {
+        Ok(_) => panic!("no error"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A copy of a checkpoint, with another configuration and other arrays.
+fn load_changed(
+    name: &str,
+    change: impl Fn(&mut serde_json::Value),
+    change_arrays: impl Fn(&mut BTreeMap<String, Array>),
+) -> wootz_lm::Result<Arc<dyn LanguageModel>> {
+    let (folder, source) = (tempfile::tempdir().unwrap(), goldens().join(name));
+    let config = std::fs::read_to_string(source.join("config.json")).unwrap();
+    let mut config = serde_json::from_str(&config).unwrap();
+    change(&mut config);
+    std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    let mut arrays = wootz::io::load_safetensors(&source.join("model.safetensors")).unwrap();
+    change_arrays(&mut arrays);
+    wootz::io::save_safetensors(&folder.path().join("model.safetensors"), &arrays).unwrap();
+    load(&Checkpoint::open(folder.path()).unwrap(), &LoadOptions { device: Device::cpu() })
+}
+
+#[test]
+fn sizes_that_no_model_has_are_errors_at_once() {
+    let gemma = "gemma3-4bit-f32";
+    let error = error_of(gemma, |config| config["text_config"]["sliding_window"] = 0.into());
+    assert!(error.starts_with("sliding_window: expected more than 0"), "{error}");
+    for name in [LLAMA, HYBRID] {
+        let error = error_of(name, |config| config["num_hidden_layers"] = (1u64 << 60).into());
+        assert!(error.starts_with("num_hidden_layers"), "{error}");
+    }
+    let error = error_of(LLAMA, |config| config["quantize_activations"] = true.into());
+    assert!(error.starts_with("quantize_activations"), "{error}");
+}
+
+#[test]
+fn a_layer_that_is_said_to_be_quantized_must_have_scales() {
+    let path = "model.layers.0.mlp.down_proj";
+    let scheme = serde_json::json!({ "group_size": 64, "bits": 4 });
+    let loaded = load_changed(
+        LLAMA,
+        |config| config["quantization"][path] = scheme.clone(),
+        |arrays| {
+            arrays.insert(format!("{path}.weight"), Array::zeros(&[128, 192], DType::F32).unwrap());
+            arrays.remove(&format!("{path}.scales"));
+            arrays.remove(&format!("{path}.biases"));
+        },
+    );
+    let error = loaded.err().unwrap().to_string();
+    assert!(error.contains(path) && error.contains("no scales"), "{error}");
+}
+
+#[test]
+fn norms_in_single_precision_make_everything_behind_them_so() {
+    let wide = |arrays: &mut BTreeMap<String, Array>| {
+        for (name, array) in arrays.iter_mut().filter(|(name, _)| name.contains("norm")) {
+            assert_eq!(array.dtype(), DType::BF16, "{name}");
+            *array = array.astype(DType::F32).unwrap();
+        }
+    };
+    let model = load_changed("llama-4bit", |_| (), wide).unwrap();
+    assert_eq!(model.info().dtype, DType::F32);
+    // Keys and values are not rounded: a text in chunks gives what it gives at once.
+    let (prompt, following) = tokens("llama-4bit");
+    let all = [&prompt[..], &following[..following.len() - 1]].concat();
+    let mut whole = Session::new(model.clone(), &CacheOptions::default()).unwrap();
+    let rows = whole.logits_of(&all).unwrap();
+    assert_eq!(rows.dtype(), DType::F32);
+    let mut session = Session::new(model, &CacheOptions::default()).unwrap();
+    let steps = scores(&mut session, &prompt, &following, 7);
+    let rows = rows.index(prompt.len() as i64 - 1..).unwrap().contiguous().unwrap();
+    assert!(distance(&steps, &rows) < 1e-5, "{}", distance(&steps, &rows));
+}

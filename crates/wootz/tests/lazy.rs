@@ -178,6 +178,36 @@ fn fusion_does_not_change_a_bit() -> Result<()> {
     Ok(())
 }
 
+/// Steps of `gelu_approx` and `gelu` before and behind a function that keeps sign and NaN.
+#[test]
+fn functions_of_what_was_rounded_on_the_way_are_as_in_steps() -> Result<()> {
+    let mut devices = vec![Device::cpu()];
+    devices.extend(own_gpu());
+    let functions: [fn(&Array) -> Result<Array>; 4] =
+        [|x| wootz::tanh(x), |x| wootz::erf(x), |x| wootz::sigmoid(x), |x| wootz::sinh(x)];
+    for device in devices {
+        for (dtype, function) in [DType::F16, DType::BF16]
+            .into_iter()
+            .flat_map(|dtype| functions.map(|function| (dtype, function)))
+        {
+            let mut values: Vec<f32> =
+                (0..997).map(|i| (i * 37 % 997) as f32 / 200.0 - 2.5).collect();
+            values[5] = f32::NAN;
+            values[6] = f32::INFINITY;
+            let x = Array::from_slice_on(&values, &[997], &device)?.astype(dtype)?;
+            let run = |each: &dyn Fn(Array) -> Result<Array>| -> Result<Array> {
+                let cube = each(wootz::multiply(each(wootz::square(&x)?)?, &x)?)?;
+                let sum = each(wootz::add(&x, each(wootz::multiply(0.044715, cube)?)?)?)?;
+                each(function(&each(wootz::multiply(0.79788, sum)?)?)?)
+            };
+            let fused = run(&Ok)?;
+            let stepped = run(&|x| x.eval().map(|()| x))?;
+            assert_eq!(fused.to_bytes()?, stepped.to_bytes()?, "{device} {dtype}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn evaluation_inside_a_gradient_keeps_the_gradient() -> Result<()> {
     let mut devices = vec![Device::cpu()];

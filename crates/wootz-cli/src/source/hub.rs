@@ -20,8 +20,8 @@ use super::pypi::hex;
 use crate::common::Common;
 use crate::failure::hinted;
 
-/// How long the hub may take to answer the first call.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the hub may take to connect; and to answer the first call, where somebody else has the model, too.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How often a download that breaks off is taken up again.
 const ATTEMPTS: usize = 5;
@@ -30,6 +30,9 @@ const ATTEMPTS: usize = 5;
 pub(super) enum Failure {
     /// There is no way to the hub: somebody else may have the model.
     Unreachable(String),
+    /// The hub answers, but does not give the model: the same.
+    Refused(anyhow::Error),
+    /// It is not the hub's fault.
     Other(anyhow::Error),
 }
 
@@ -42,7 +45,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 impl Failure {
     pub(super) fn into_error(self) -> anyhow::Error {
         match self {
-            Failure::Other(error) => error,
+            Failure::Other(error) | Failure::Refused(error) => error,
             Failure::Unreachable(reason) => hinted(
                 anyhow!("Hugging Face cannot be reached: {reason}"),
                 "check the network, or HF_ENDPOINT if you use a mirror; a local folder or .gguf file needs neither",
@@ -57,20 +60,23 @@ pub(super) fn is_offline() -> bool {
     ["1", "true", "yes", "on"].contains(&value.to_lowercase().as_str())
 }
 
-/// Fetches a repository's model, or one .gguf file of it, and says where it is.
+/// Fetches a repository's model, or one .gguf file of it, and says where it is. The hub's first answer may
+/// take as long as `patience` says.
 pub(super) fn fetch(
     repository: &str,
     file: Option<&str>,
+    patience: Duration,
     common: &Common,
 ) -> Result<PathBuf, Failure> {
     if is_offline() {
         let error = anyhow!("{repository} is not in the cache, and HF_HUB_OFFLINE is set");
         return Err(hinted(error, "unset HF_HUB_OFFLINE to download it").into());
     }
-    let client = HFClient::builder().retry_max_attempts(2).cache_dir(hub_cache()).build()?;
+    let client = HFClient::builder().retry_max_attempts(2).cache_dir(hub_cache()).build();
+    let client = client.map_err(|error| explain(error, repository))?;
     connect(client.endpoint())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(download(&client, repository, file, common))
+    runtime.block_on(download(&client, repository, file, patience, common))
 }
 
 /// Finds out whether anybody answers at an address, without waiting for long.
@@ -118,16 +124,21 @@ async fn download(
     client: &HFClient,
     repository: &str,
     file: Option<&str>,
+    patience: Duration,
     common: &Common,
 ) -> Result<PathBuf, Failure> {
     let (owner, name) = hf_hub::split_id(repository);
     let model = client.model(owner, name);
     let explain = |error| explain(error, repository);
-    // Retries of a name that does not resolve take long, so that the first answer has a limit, too.
-    let info = tokio::time::timeout(6 * PATIENCE, model.info().send());
+    // Whoever takes a connection may never greet, and retries take long: the first answer has a limit, too.
+    let info = tokio::time::timeout(patience, model.info().send());
     let info = match info.await {
         Ok(info) => info.map_err(explain)?,
-        Err(_) => return Err(Failure::Unreachable("it connects, but does not answer".into())),
+        Err(_) => {
+            let seconds = patience.as_secs();
+            let reason = format!("it connects, but does not answer within {seconds} s");
+            return Err(Failure::Unreachable(reason));
+        }
     };
     let commit = info.sha.ok_or_else(|| anyhow!("{repository}: the hub names no commit"))?;
     let names = list(&model, &commit).await.map_err(explain)?;
@@ -284,7 +295,7 @@ async fn fetch_blob(
         std::fs::remove_file(&part).with_context(named)?;
         let error =
             anyhow!("{} of {repository}: sha256 is {got}, expected {}", file.filename, file.etag);
-        return Err(hinted(error, "what was downloaded is removed; start again").into());
+        return Err(Failure::Refused(hinted(error, "what was downloaded is removed; start again")));
     }
     to.sync_all().with_context(named)?;
     std::fs::rename(&part, &blob).with_context(named)?;
@@ -350,23 +361,22 @@ fn is_sha256(etag: &str) -> bool {
 /// What the hub's refusals mean to a user.
 fn explain(error: HFError, repository: &str) -> Failure {
     let page = format!("https://huggingface.co/{repository}");
-    match &error {
+    Failure::Refused(match &error {
         HFError::AuthRequired { .. } | HFError::Forbidden { .. } => {
             let hint = format!(
                 "it may be gated: accept its terms at {page}, make a token there, and set HF_TOKEN to it"
             );
             hinted(anyhow!("{repository}: the hub does not let you read this repository"), hint)
-                .into()
         }
         HFError::RepoNotFound { .. } | HFError::RevisionNotFound { .. } => {
             let hint = "check the spelling; a private repository needs HF_TOKEN";
-            hinted(anyhow!("{repository}: there is no such repository"), hint).into()
+            hinted(anyhow!("{repository}: there is no such repository"), hint)
         }
         HFError::Request { source, .. } if source.is_connect() || source.is_timeout() => {
-            Failure::Unreachable(error.to_string())
+            return Failure::Unreachable(error.to_string());
         }
-        _ => Failure::Other(anyhow!(error).context(repository.to_string())),
-    }
+        _ => anyhow!(error).context(repository.to_string()),
+    })
 }
 
 fn progress(bytes: u64, common: &Common) -> ProgressBar {

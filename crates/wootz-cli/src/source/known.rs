@@ -41,8 +41,10 @@ pub(crate) const KNOWN: &[Known] = &[
     row("qwen3-30b-a3b",    "qwen3_moe",  "30B, 4 bits",      "mlx-community/Qwen3-30B-A3B-4bit"),
     row("qwen3-next-80b",   "qwen3_next", "80B, 4 bits",      "mlx-community/Qwen3-Next-80B-A3B-Instruct-4bit"),
     row("qwen3.5-0.8b",     "qwen3_5",    "0.8B, 4 bits",     "mlx-community/Qwen3.5-0.8B-MLX-4bit"),
+    row("qwen3.5-35b-a3b",  "qwen3_5_moe","35B, 4 bits",      "mlx-community/Qwen3.5-35B-A3B-4bit"),
     row("gemma2-2b",        "gemma2",     "2.6B, 4 bits",     "mlx-community/gemma-2-2b-it-4bit"),
-    row("gemma3-1b",        "gemma3",     "1B, 4 bits",       "mlx-community/gemma-3-1b-it-4bit"),
+    row("gemma3-1b",        "gemma3_text","1B, 4 bits",       "mlx-community/gemma-3-1b-it-4bit"),
+    row("gemma3-4b",        "gemma3",     "4.3B, 4 bits",     "mlx-community/gemma-3-4b-it-4bit"),
     row("phi3-mini",        "phi3",       "3.8B, 4 bits",     "mlx-community/Phi-3-mini-4k-instruct-4bit"),
     row("gpt-oss-20b",      "gpt_oss",    "21B, mxfp4",       "mlx-community/gpt-oss-20b-MXFP4-Q8"),
     row("mixtral-8x7b",     "mixtral",    "47B, 4 bits",      "mlx-community/Mixtral-8x7B-Instruct-v0.1-4bit"),
@@ -72,24 +74,7 @@ mod tests {
 
     #[test]
     fn every_architecture_has_a_short_name_and_no_name_is_there_twice() {
-        let architectures = [
-            "llama",
-            "mistral",
-            "qwen2",
-            "qwen3",
-            "qwen3_moe",
-            "qwen3_next",
-            "qwen3_5",
-            "gemma2",
-            "gemma3",
-            "phi3",
-            "gpt_oss",
-            "mixtral",
-            "olmo2",
-            "smollm3",
-            "granite",
-        ];
-        for architecture in architectures {
+        for architecture in wootz_lm::models::architectures() {
             assert!(KNOWN.iter().any(|known| known.architecture == architecture), "{architecture}");
         }
         let names: std::collections::BTreeSet<_> = KNOWN.iter().map(|known| known.name).collect();

@@ -165,7 +165,7 @@ fn fetch(repository: &str, file: Option<&str>, common: &Common) -> anyhow::Resul
     if let Some(path) = cached::find(repository, file) {
         return Ok(path);
     }
-    hub::fetch(repository, file, common).map_err(hub::Failure::into_error)
+    hub::fetch(repository, file, 6 * hub::PATIENCE, common).map_err(hub::Failure::into_error)
 }
 
 #[cfg(not(feature = "hub"))]
@@ -191,10 +191,13 @@ fn default_model(common: &Common) -> anyhow::Result<PathBuf> {
             return Err(hinted(error, MANUAL));
         }
         let known = known::find(known::DEFAULT).ok_or_else(|| anyhow!("no default model"))?;
-        match hub::fetch(known.repository, known.file, common) {
+        match hub::fetch(known.repository, known.file, hub::PATIENCE, common) {
             Ok(path) => return Ok(path),
             Err(hub::Failure::Unreachable(reason)) => {
                 common.say(format!("Hugging Face cannot be reached: {reason}."));
+            }
+            Err(hub::Failure::Refused(error)) => {
+                common.say(format!("Hugging Face does not give it: {error:#}."));
             }
             Err(failure) => return Err(failure.into_error()),
         }

@@ -45,6 +45,15 @@ impl Cache {
         Ok(())
     }
 
+    /// The caller's texts that [`save`](Cache::save) wrote, without the cache.
+    pub(crate) fn texts(path: &Path) -> Result<BTreeMap<String, String>> {
+        let file = Safetensors::open(path)?;
+        match file.metadata().get(FORMAT.0) {
+            Some(version) if version == FORMAT.1 => Ok(file.metadata().clone()),
+            _ => Err(Error::invalid(path, "not a cache of this version")),
+        }
+    }
+
     /// Reads what [`save`](Cache::save) wrote, for layers of these kinds, and the caller's texts.
     pub fn load(
         path: impl AsRef<Path>,
@@ -86,12 +95,14 @@ impl Cache {
             Ok(kind.limited(Some(window), keep))
         });
         let kinds = limited.collect::<Result<Vec<_>>>()?;
-        let mut cache = Cache::new(&kinds, &options, device)?;
+        let mut cache =
+            Cache::new(&kinds, &options, device).map_err(|error| wrong(&error.to_string()))?;
         cache.lengths = lengths;
+        let length = cache.length();
         // What is due to be quantized by now was, and else the file says that it was not.
         cache.quantize_if_due()?;
         for (index, layer) in cache.layers.iter_mut().enumerate() {
-            restore(layer, |number| {
+            restore(layer, length, |number| {
                 let name = format!("{index}.{number}");
                 if file.shape(&name).is_none() {
                     return Ok(None);
@@ -104,25 +115,31 @@ impl Cache {
     }
 }
 
-/// Puts the arrays of a file into a layer, if they are such as it has.
+/// Puts the arrays of a file into a layer, if they are such as it has after so many tokens.
 fn restore(
     layer: &mut LayerState,
+    length: usize,
     mut read: impl FnMut(usize) -> Result<Option<Array>>,
 ) -> Result<(), String> {
-    let grows = matches!(layer.kind, LayerKind::Attention { .. });
+    let rows = match &layer.kind {
+        LayerKind::Attention { window, .. } => Some(window.map_or(length, |most| length.min(most))),
+        LayerKind::Recurrent(_) => None,
+    };
     for (number, array) in layer.arrays.iter_mut().enumerate() {
-        let Some(found) = read(number).map_err(|error| error.to_string())? else { continue };
-        let same = |(axis, (a, b)): (usize, (&usize, &usize))| a == b || (grows && axis == 2);
-        let fits = found.rank() == array.rank()
-            && found.shape().iter().zip(array.shape()).enumerate().all(same);
-        if !fits || found.dtype() != array.dtype() {
-            return Err(format!(
-                "expected {} of {:?}, got {} of {:?}",
-                array.dtype(),
-                array.shape(),
-                found.dtype(),
-                found.shape()
-            ));
+        let mut shape = array.shape().to_vec();
+        if let Some(rows) = rows {
+            shape[2] = rows;
+        }
+        let expected = format!("{} of {shape:?}", array.dtype());
+        let Some(found) = read(number).map_err(|error| error.to_string())? else {
+            match shape.contains(&0) {
+                true => continue,
+                false => return Err(format!("expected {expected}, got nothing")),
+            }
+        };
+        if found.shape() != shape || found.dtype() != array.dtype() {
+            let (dtype, shape) = (found.dtype(), found.shape());
+            return Err(format!("expected {expected}, got {dtype} of {shape:?}"));
         }
         // What is mapped is never written in place.
         *array = wootz::copy(&found).map_err(|error| error.to_string())?;

@@ -36,6 +36,8 @@ impl LayerKind {
         window: Option<usize>,
         dtype: DType,
     ) -> LayerKind {
+        // Positions are 32-bit integers: a longer window is one that never slides.
+        let window = window.map(|window| window.min(i32::MAX as usize));
         LayerKind::Attention { heads, keys: head_dim, values: head_dim, window, keep: 0, dtype }
     }
 
@@ -48,6 +50,25 @@ impl LayerKind {
             (*window, *keep) = (most, first);
         }
         limited
+    }
+
+    /// Tokens that are seen at a time, and how many of them stay, if there is a limit.
+    pub(super) fn window(&self) -> Option<(usize, usize)> {
+        match self {
+            LayerKind::Attention { window, keep, .. } => window.map(|window| (window, *keep)),
+            LayerKind::Recurrent(_) => None,
+        }
+    }
+
+    /// Checks that there is room for a token beside those that stay.
+    pub(crate) fn check_window(&self) -> Result<()> {
+        match self {
+            LayerKind::Attention { window: Some(window), keep, .. } if window <= keep => {
+                let expected = format!("more than {keep} tokens");
+                Err(Error::argument("sliding_window", expected, window))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that keys and values can be quantized so.

@@ -83,6 +83,7 @@ impl Cache {
         let scheme = options.scheme()?;
         let make = |kind: &LayerKind| {
             let kind = kind.limited(options.max_kv_size, options.keep);
+            kind.check_window()?;
             kind.check(scheme)?;
             LayerState::new(kind, options.batch, device)
         };
@@ -200,6 +201,29 @@ impl Cache {
         })
     }
 
+    /// An error if another is kept otherwise than this one was asked to be: fewer tokens, or fewer bits.
+    /// What this one was not asked for may be as it is.
+    pub(crate) fn expect_alike(&self, other: &Cache) -> Result<()> {
+        let said =
+            |scheme: Option<Scheme>| scheme.map_or("none".into(), |scheme| scheme.to_string());
+        if self.scheme.is_some() && self.scheme != other.scheme {
+            let expected = format!("{} as the prompt cache has", said(other.scheme));
+            return Err(Error::argument("kv_bits", expected, said(self.scheme)));
+        }
+        for (own, other) in self.layers.iter().zip(&other.layers) {
+            let (own, other) = (own.kind.window(), other.kind.window());
+            if own.is_some() && own != other {
+                let said = |window: Option<(usize, usize)>| match window {
+                    Some((window, keep)) => format!("{window} tokens, {keep} of them kept"),
+                    None => "no limit".to_string(),
+                };
+                let expected = format!("{} as in the prompt cache", said(other));
+                return Err(Error::argument("max_kv_size", expected, said(own)));
+            }
+        }
+        Ok(())
+    }
+
     /// All arrays, for whoever wants them computed.
     pub fn arrays(&self) -> impl Iterator<Item = &Array> {
         self.layers.iter().flat_map(|layer| &layer.arrays)
@@ -251,5 +275,41 @@ impl Cache {
             self.layers.iter_mut().try_for_each(|layer| layer.quantize(scheme))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wootz::DType;
+
+    use super::*;
+
+    #[test]
+    fn a_cache_that_is_kept_otherwise_than_asked_for_is_refused() {
+        let kinds = [LayerKind::attention(2, 32, None, DType::F32)];
+        let cache = |kv_bits: Option<usize>, max_kv_size: Option<usize>| {
+            let usual = CacheOptions { kv_group_size: 32, ..CacheOptions::default() };
+            let options = CacheOptions { kv_bits, max_kv_size, ..usual };
+            Cache::new(&kinds, &options, &Device::cpu()).unwrap()
+        };
+        let (plain, narrow, short) =
+            (cache(None, None), cache(Some(8), None), cache(None, Some(64)));
+        for other in [&plain, &narrow, &short] {
+            plain.expect_alike(other).unwrap();
+            other.expect_alike(other).unwrap();
+        }
+        let error = narrow.expect_alike(&plain).unwrap_err().to_string();
+        assert!(error.starts_with("kv_bits: "), "{error}");
+        assert!(narrow.expect_alike(&cache(Some(4), None)).is_err());
+        let error = short.expect_alike(&plain).unwrap_err().to_string();
+        assert!(error.starts_with("max_kv_size: "), "{error}");
+        assert!(short.expect_alike(&cache(None, Some(65))).is_err());
+    }
+
+    #[test]
+    fn a_window_has_room_for_a_token() {
+        let kinds = [LayerKind::attention(2, 32, Some(0), DType::F32)];
+        let none = Cache::new(&kinds, &CacheOptions::default(), &Device::cpu());
+        assert!(none.err().unwrap().to_string().starts_with("sliding_window: "));
     }
 }

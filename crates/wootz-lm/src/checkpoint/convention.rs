@@ -20,10 +20,11 @@ impl Loader<'_> {
                 if !self.contains(&name(0)) {
                     continue;
                 }
-                let mut parts = Vec::with_capacity(experts);
+                let mut parts = Vec::new();
                 for expert in 0..experts {
-                    // One that is missing is named as such by whoever wants the joined one.
-                    parts.extend(self.take(&name(expert))?);
+                    // With one missing, whoever wants the joined one says that there is none.
+                    let Some(part) = self.take(&name(expert))? else { break };
+                    parts.push(part);
                 }
                 if parts.len() == experts {
                     self.insert(&format!("{path}.switch_mlp.{ours}.{kind}"), stack(&parts, 0)?);

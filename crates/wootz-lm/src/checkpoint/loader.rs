@@ -1,7 +1,7 @@
 //! Takes a model's tensors from a checkpoint by name, and in the end says which of them were missing, had
 //! another shape, or were not asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use wootz::quant::Scheme;
 use wootz::{Array, DType, Device, Parameter, Quantized, broadcast_to};
@@ -40,6 +40,7 @@ pub struct Loader<'a> {
     quantization: Option<Quantization>,
     entries: BTreeMap<String, Entry>,
     parameters: u64,
+    schemes: BTreeMap<String, Scheme>,
     missing: Vec<String>,
     misfits: Vec<String>,
 }
@@ -61,6 +62,7 @@ impl<'a> Loader<'a> {
             quantization: checkpoint.quantization()?,
             entries: checkpoint.names().map(stored).collect(),
             parameters: 0,
+            schemes: BTreeMap::new(),
             missing: Vec::new(),
             misfits: Vec::new(),
         })
@@ -104,6 +106,19 @@ impl<'a> Loader<'a> {
         let entries = std::mem::take(&mut self.entries);
         let renamed = |(name, entry): (String, Entry)| (change(&name).unwrap_or(name), entry);
         self.entries = entries.into_iter().map(renamed).collect();
+    }
+
+    /// Checks that there are tensors of so many layers, `{path}{number}.…`, before anything is made for each.
+    pub fn expect_layers(&self, path: &str, layers: usize) -> Result<()> {
+        let number = |name: &String| name.strip_prefix(path)?.split('.').next()?.parse().ok();
+        let present: BTreeSet<usize> = self.entries.keys().filter_map(number).collect();
+        let present = present.len();
+        // A few that are missing are listed by name.
+        if layers > present.saturating_add(LISTED) {
+            let expected = format!("{present}, as many layers as have tensors");
+            return Err(Error::argument("num_hidden_layers", expected, layers));
+        }
+        Ok(())
     }
 
     /// Takes numbers out.
@@ -222,7 +237,10 @@ impl<'a> Loader<'a> {
             }
         };
         let made = scheme.and_then(|scheme| {
-            let Some(scheme) = scheme else { return Ok(Weight::Dense(tensor.array.into())) };
+            let Some(scheme) = scheme else {
+                self.expect_numbers(path)?;
+                return Ok(Weight::Dense(tensor.array.into()));
+            };
             let made = Quantized::new(scheme, &tensor.array, scales.as_ref(), biases.as_ref());
             made.map(Weight::Quantized).map_err(|error| error.to_string())
         });
@@ -232,6 +250,9 @@ impl<'a> Loader<'a> {
         };
         match made.and_then(|weight| fits(&weight).map(|()| weight)) {
             Ok(weight) => {
+                if let Weight::Quantized(weights) = &weight {
+                    self.schemes.insert(path.to_string(), weights.scheme());
+                }
                 self.parameters += shape.iter().map(|&length| length as u64).product::<u64>();
                 Ok(weight)
             }
@@ -239,6 +260,14 @@ impl<'a> Loader<'a> {
                 self.misfits.push(format!("{name}: {what}"));
                 self.stand_in(shape).map(Weight::Dense)
             }
+        }
+    }
+
+    /// An error if the configuration says how a layer without scales is quantized.
+    fn expect_numbers(&self, path: &str) -> Result<(), String> {
+        match self.quantization.as_ref().and_then(|all| all.layers.get(path)) {
+            Some(Some(scheme)) => Err(format!("no scales, though the configuration says {scheme}")),
+            _ => Ok(()),
         }
     }
 
@@ -282,6 +311,11 @@ impl<'a> Loader<'a> {
             }
             _ => Ok(scheme),
         }
+    }
+
+    /// How the weights that were taken are quantized, by the path of their layer.
+    pub fn schemes(&self) -> &BTreeMap<String, Scheme> {
+        &self.schemes
     }
 
     /// What was loaded, in numbers; or all that was wrong. Tensors that `extra` accepts may be left.

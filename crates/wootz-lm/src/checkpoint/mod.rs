@@ -2,6 +2,7 @@
 //!
 //! Opening reads what the files say. Tensors stay where they lie, mapped, until somebody uses them.
 
+mod config;
 mod convention;
 pub mod gguf;
 pub(crate) mod loader;
@@ -71,13 +72,7 @@ impl Checkpoint {
     }
 
     fn open_folder(folder: &Path) -> Result<Checkpoint> {
-        let file = folder.join("config.json");
-        let text = std::fs::read_to_string(&file).map_err(|error| Error::file(&file, error))?;
-        let config: Value =
-            serde_json::from_str(&text).map_err(|error| Error::invalid(&file, error))?;
-        if !config.is_object() {
-            return Err(Error::invalid(&file, "not a JSON object"));
-        }
+        let config = config::read(&folder.join("config.json"))?;
         let tensors = Safetensors::open(folder)?;
         let names = tensors.names().map(|name| (name.to_string(), name.to_string())).collect();
         let path = folder.to_path_buf();

@@ -152,7 +152,7 @@ fn renamed(model: &mut Model<'_>, architecture: &str) -> Result<BTreeMap<String,
         let what = format!("GGUF has no name for the tensors {}", strange.join(", "));
         return Err(Error::invalid(model.path(), what));
     }
-    if let Some(factors) = metadata::rope_factors(model)? {
+    if let Some(factors) = metadata::rope_factors(model, architecture)? {
         tensors.insert("rope_freqs.weight".into(), Tensor::Dense(factors));
     }
     Ok(tensors)

@@ -14,9 +14,9 @@ pub(super) fn of(
     architecture: &str,
     file_type: u32,
 ) -> Result<Vec<(String, Value)>> {
+    expect_expressible(model, architecture)?;
     let heads = model.require("num_attention_heads")?;
-    let width = model.require("hidden_size")?;
-    let head_dim = model.number("head_dim").unwrap_or(width / heads.max(1));
+    let head_dim = head_dim(model, architecture)?;
     let mut all: Vec<(String, Value)> = vec![
         ("general.architecture".into(), architecture.into()),
         ("general.type".into(), "model".into()),
@@ -33,8 +33,7 @@ pub(super) fn of(
     put("attention.head_count", number("num_attention_heads")?);
     let key_heads = model.number("num_key_value_heads").unwrap_or(heads);
     put("attention.head_count_kv", (key_heads as u32).into());
-    let theta = model.float("rope_theta").or_else(|| rope_parameter(model, "rope_theta"));
-    put("rope.freq_base", (theta.unwrap_or(10000.0) as f32).into());
+    put("rope.freq_base", (theta(model, architecture) as f32).into());
     let eps = model.float("rms_norm_eps").unwrap_or(1e-6) as f32;
     put("attention.layer_norm_rms_epsilon", eps.into());
     put("attention.key_length", (head_dim as u32).into());
@@ -65,15 +64,71 @@ fn name(model: &Model<'_>) -> String {
         .unwrap_or_else(|| "model".into())
 }
 
-fn rope_parameter(model: &Model<'_>, key: &str) -> Option<f64> {
-    model.get("rope_parameters")?.get(key)?.as_f64()
+/// The base of rotation; without one, what the architecture's models take.
+fn theta(model: &Model<'_>, architecture: &str) -> f64 {
+    let nested = || model.get("rope_parameters")?.get("rope_theta")?.as_f64();
+    let usual = match architecture {
+        "qwen2" | "qwen3" | "gemma3" => 1e6,
+        _ => 1e4,
+    };
+    model.float("rope_theta").or_else(nested).unwrap_or(usual)
+}
+
+/// Features of a head, as the architecture's models take them.
+fn head_dim(model: &Model<'_>, architecture: &str) -> Result<usize> {
+    let divided =
+        || Ok(model.require("hidden_size")? / model.require("num_attention_heads")?.max(1));
+    match (architecture, model.number("head_dim")) {
+        ("qwen2" | "phi3", _) => divided(),
+        (_, Some(given)) => Ok(given),
+        ("gemma3", None) => Ok(256),
+        (_, None) => divided(),
+    }
+}
+
+/// An error if a model does what GGUF has no key for, or what those who read it take for granted to be otherwise.
+fn expect_expressible(model: &Model<'_>, architecture: &str) -> Result<()> {
+    let refuse = |key: &str| {
+        let got = model.get(key).map_or("none".to_string(), Json::to_string);
+        Err(Error::invalid(model.path(), format!("GGUF cannot say that {key} is {got}")))
+    };
+    let slides = |kind: &Json| kind.as_str() != Some("full_attention");
+    let kinds = model.get("layer_types").and_then(Json::as_array);
+    let is_gemma = architecture.starts_with("gemma");
+    if !is_gemma && kinds.is_some_and(|kinds| kinds.iter().any(slides)) {
+        return refuse("layer_types");
+    }
+    if model.get("rope_traditional") == Some(&Json::Bool(true)) {
+        return refuse("rope_traditional");
+    }
+    if architecture == "gemma3" {
+        if model.number("sliding_window_pattern").unwrap_or(6) != 6 {
+            return refuse("sliding_window_pattern");
+        }
+        if model.float("rope_local_base_freq").unwrap_or(1e4) != 1e4 {
+            return refuse("rope_local_base_freq");
+        }
+    }
+    if is_gemma {
+        let (layers, dims) = (model.require("num_hidden_layers")?, head_dim(model, architecture)?);
+        let [largest, usual] = if architecture == "gemma2" { [46, 144] } else { [62, 256] };
+        let divided = model.require("hidden_size")? / model.require("num_attention_heads")?.max(1);
+        let assumed = if layers == largest { divided } else { dims };
+        if model.float("query_pre_attn_scalar").unwrap_or(usual as f64) != assumed as f64 {
+            return refuse("query_pre_attn_scalar");
+        }
+    }
+    Ok(())
+}
+
+/// What the configuration says of stretched positions.
+fn rope_scaling<'a>(model: &'a Model<'_>) -> Option<&'a Json> {
+    model.get("rope_scaling").or_else(|| model.get("rope_parameters"))
 }
 
 /// How positions are scaled.
 fn scaling(model: &Model<'_>, put: &mut impl FnMut(&str, Value)) -> Result<()> {
-    let Some(scaling) = model.get("rope_scaling").or_else(|| model.get("rope_parameters")) else {
-        return Ok(());
-    };
+    let Some(scaling) = rope_scaling(model) else { return Ok(()) };
     let float = |key: &str| scaling.get(key).and_then(Json::as_f64);
     match kind(scaling) {
         // Llama 3's are factors in a tensor.
@@ -98,11 +153,9 @@ fn kind(scaling: &Json) -> Option<&str> {
 }
 
 /// The factors of Llama 3's rotation, which GGUF has as a tensor.
-pub(super) fn rope_factors(model: &Model<'_>) -> Result<Option<Array>> {
-    let Some(scaling) = model.get("rope_scaling").filter(|scaling| kind(scaling) == Some("llama3"))
-    else {
-        return Ok(None);
-    };
+pub(super) fn rope_factors(model: &Model<'_>, architecture: &str) -> Result<Option<Array>> {
+    let scaling = rope_scaling(model).filter(|scaling| kind(scaling) == Some("llama3"));
+    let Some(scaling) = scaling else { return Ok(None) };
     let float = |key: &str| scaling.get(key).and_then(Json::as_f64);
     let usual = [
         ("low_freq_factor", 1.0),
@@ -113,10 +166,8 @@ pub(super) fn rope_factors(model: &Model<'_>) -> Result<Option<Array>> {
         let what = format!("rope_scaling.{key}: expected {value}, got {:?}", float(key));
         return Err(Error::invalid(model.path(), what));
     }
-    let heads = model.require("num_attention_heads")?;
-    let head_dim = model.number("head_dim").unwrap_or(model.require("hidden_size")? / heads.max(1));
-    let theta = model.float("rope_theta").unwrap_or(10000.0);
-    let factors = llama3_factors(theta, head_dim / 2, float("factor").unwrap_or(1.0));
+    let (theta, pairs) = (theta(model, architecture), head_dim(model, architecture)? / 2);
+    let factors = llama3_factors(theta, pairs, float("factor").unwrap_or(1.0));
     let factors: Vec<f32> = factors.into_iter().map(|factor| factor as f32).collect();
     Ok(Some(Array::from_slice_on(&factors, &[factors.len()], &wootz::Device::cpu())?))
 }

@@ -143,23 +143,20 @@ impl<'a> Model<'a> {
             return Ok(());
         }
         // Loading checks every tensor, and brings Hugging Face's into MLX's order.
-        let mut arrays = load(self.checkpoint, &LoadOptions { device: cpu })?.parameters();
-        let quantization = self.checkpoint.quantization()?;
+        let model = load(self.checkpoint, &LoadOptions { device: cpu })?;
+        let (mut arrays, schemes) = (model.parameters(), &model.info().schemes);
         let coded: Vec<String> = arrays
             .keys()
             .filter_map(|name| Some(name.strip_suffix(".scales")?.to_string()))
             .collect();
         for path in coded {
             let name = format!("{path}.weight");
-            let of_path = quantization
-                .as_ref()
-                .map(|all| all.layers.get(&path).copied().flatten().unwrap_or(all.scheme));
-            let (Some(codes), Some(scales), Some(scheme)) =
-                (arrays.remove(&name), arrays.remove(&format!("{path}.scales")), of_path)
-            else {
-                let what = format!(
-                    "{path} has scales, but no weight, or the configuration no quantization"
-                );
+            let (Some(codes), Some(scales), Some(&scheme)) = (
+                arrays.remove(&name),
+                arrays.remove(&format!("{path}.scales")),
+                schemes.get(&path),
+            ) else {
+                let what = format!("{path} has scales, but no quantized weight");
                 return Err(Error::invalid(self.checkpoint.path(), what));
             };
             let biases = arrays.remove(&format!("{path}.biases"));

@@ -34,6 +34,7 @@ impl Place {
         let workshop = parent.join(format!(".{}.converting", name.to_string_lossy()));
         let lock = lock(&target, &workshop)?;
         let place = Place { target, workshop, lock: Some(lock) };
+        place.restore()?;
         // Another process may have finished in between.
         check_free(&place.target, overwrite)?;
         place.tidy()?;
@@ -47,24 +48,33 @@ impl Place {
 
     /// Puts what was made in its place.
     pub(super) fn finish(self) -> Result<()> {
-        let (draft, old) = (self.draft(), self.workshop.join("old"));
         let failed = |error| Error::file(&self.target, error);
-        let replaced = self.target.exists();
-        if replaced {
-            fs::rename(&self.target, &old).map_err(failed)?;
+        if self.target.exists() {
+            fs::rename(&self.target, self.old()).map_err(failed)?;
         }
-        if let Err(error) = fs::rename(&draft, &self.target) {
-            if replaced {
-                fs::rename(&old, &self.target).map_err(failed)?;
-            }
+        if let Err(error) = fs::rename(self.draft(), &self.target) {
+            self.restore()?;
             return Err(failed(error));
         }
         Ok(())
     }
 
+    /// Where what is replaced is kept until the new is in its place.
+    fn old(&self) -> PathBuf {
+        self.workshop.join("old")
+    }
+
+    /// Puts back what a run took away that was ended before it put the new in its place.
+    fn restore(&self) -> Result<()> {
+        if self.target.exists() || !self.old().exists() {
+            return Ok(());
+        }
+        fs::rename(self.old(), &self.target).map_err(|error| Error::file(&self.target, error))
+    }
+
     /// Removes what a run left that was ended.
     fn tidy(&self) -> Result<()> {
-        for path in [self.draft(), self.workshop.join("old")] {
+        for path in [self.draft(), self.old()] {
             let removed = match path.is_dir() {
                 true => fs::remove_dir_all(&path),
                 false if path.exists() => fs::remove_file(&path),
@@ -78,6 +88,10 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // What could not be put back stays where it is.
+        if self.restore().is_err() {
+            return;
+        }
         // Not every system removes files that are open.
         self.lock = None;
         let _stays_if_it_must = fs::remove_dir_all(&self.workshop);
@@ -166,6 +180,24 @@ mod tests {
         place.finish().unwrap();
         assert_eq!(fs::read_to_string(target.join("config.json")).unwrap(), "new");
         assert!(!target.join("letters.txt").exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_was_there_comes_back_if_a_run_ends_between_its_two_renamings() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        let old = folder.path().join(".model.converting").join("old");
+        fs::create_dir_all(&old).unwrap();
+        fs::write(old.join("config.json"), "old").unwrap();
+        let error = Place::claim(&target, false).unwrap_err().to_string();
+        assert!(error.contains("exists"), "{error}");
+        assert_eq!(fs::read_to_string(target.join("config.json")).unwrap(), "old");
+
+        // Nothing was made that could take its place.
+        let place = Place::claim(&target, true).unwrap();
+        assert!(place.finish().is_err());
+        assert_eq!(fs::read_to_string(target.join("config.json")).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

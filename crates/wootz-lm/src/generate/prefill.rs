@@ -47,6 +47,7 @@ pub(crate) fn prefill(
     if let Some(kept) = kept
         && let Some(found) = lock(kept).take(prompt)?
     {
+        session.cache().expect_alike(&found.cache)?;
         session.set_cache(found.cache)?;
         (done, checkpoints) = (found.tokens.len(), found.checkpoints);
     }

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::json;
+use wootz::DType;
 
 use crate::cache::{Cache, Mark};
 use crate::error::{Error, Result};
-use crate::models::LanguageModel;
+use crate::models::{LanguageModel, ModelInfo};
 
 /// Caches by the tokens that are in them. The one that shares the longest beginning with a prompt is
 /// used; a longer one is cut where attention allows it. State that cannot be cut (recurrent layers,
@@ -100,19 +101,26 @@ impl PromptCache {
         Ok(())
     }
 
-    /// Writes the cache used last into a file, with its tokens.
-    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+    /// Writes the cache used last into a file, with its tokens and which model it is of.
+    pub fn save(&self, path: impl AsRef<Path>, model: &dyn LanguageModel) -> Result<()> {
         let Some(kept) = self.entries.last() else {
             return Err(Error::argument("prompt cache", "at least one cache to save", "none"));
         };
         let tokens = json!(kept.tokens).to_string();
-        kept.cache.save(path.as_ref(), &BTreeMap::from([(TOKENS.to_string(), tokens)]))
+        let texts = [(TOKENS.to_string(), tokens), (MODEL.to_string(), identity(model)?)];
+        kept.cache.save(path.as_ref(), &BTreeMap::from(texts))
     }
 
-    /// Adds the cache that a file holds, which is one of `model`'s, and returns the number of its
+    /// Adds the cache that a file holds, which must be one of `model`'s, and returns the number of its
     /// tokens.
     pub fn load(&mut self, path: impl AsRef<Path>, model: &dyn LanguageModel) -> Result<usize> {
         let path = path.as_ref();
+        let of =
+            Cache::texts(path)?.remove(MODEL).unwrap_or_else(|| "one that is not named".into());
+        let own = identity(model)?;
+        if of != own {
+            return Err(Error::invalid(path, format!("of another model: {of}; this one is {own}")));
+        }
         let (cache, metadata) = Cache::load(path, &model.layers(), &model.info().device)?;
         let Some(tokens) = metadata.get(TOKENS) else {
             return Err(Error::invalid(path, format!("a cache without {TOKENS:?}")));
@@ -176,6 +184,50 @@ const CHECKPOINTS: usize = 8;
 
 /// The key of a file's metadata that holds the tokens, as a JSON list.
 const TOKENS: &str = "tokens";
+
+/// The key that holds which model it is.
+const MODEL: &str = "model";
+
+/// Parameters that a model is told from others by, and numbers of each.
+const SAMPLES: [usize; 2] = [8, 64];
+
+/// What tells a model from others: its kind, its sizes and some of its numbers.
+fn identity(model: &dyn LanguageModel) -> Result<String> {
+    let ModelInfo { architecture, layers, hidden_size, parameters, .. } = model.info();
+    let arrays = model.parameters();
+    let [count, numbers] = SAMPLES;
+    let mut hasher = Fnv::default();
+    for sample in 0..count.min(arrays.len()) {
+        let place = sample * (arrays.len() - 1) / (count - 1);
+        let Some((name, array)) = arrays.iter().nth(place) else { continue };
+        let first = array.flatten(0, -1)?.index(..array.size().min(numbers) as i64)?;
+        hasher.add(name.as_bytes());
+        for number in first.astype(DType::F32)?.to_vec::<f32>()? {
+            hasher.add(&number.to_bits().to_le_bytes());
+        }
+    }
+    let Fnv(hash) = hasher;
+    Ok(format!(
+        "{architecture} of {layers} layers, {hidden_size} features and {parameters} numbers, {hash:016x}"
+    ))
+}
+
+/// A hash that is the same on every machine and for ever, which the standard library's need not be: FNV-1a.
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Fnv {
+        Fnv(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv {
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
 
 /// How many tokens two sequences begin with alike.
 fn common(a: &[u32], b: &[u32]) -> usize {

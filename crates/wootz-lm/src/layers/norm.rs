@@ -1,6 +1,9 @@
 //! Normalisation, and the stream of values that layers add to and normalise.
 
-use wootz::{Array, Parameter, Result, Tree, add, add_rms_norm, rms_norm};
+use wootz::{Array, DType, Parameter, Result, Tree, add, add_rms_norm, rms_norm};
+
+/// The largest finite `float16`.
+const LARGEST_F16: f32 = 65504.0;
 
 /// Division by the root of the mean of squares, and a weight.
 #[derive(Clone, Debug, Tree)]
@@ -65,6 +68,18 @@ impl Residual {
         Ok(())
     }
 
+    /// Adds a layer's result as gemma 3 does: in `float16`, sums stay within what that type holds.
+    pub fn add_clipped(&mut self, x: Array) -> Result<()> {
+        let sum = self.value()?;
+        if sum.dtype() != DType::F16 {
+            return self.add(x);
+        }
+        let bound = f64::from(LARGEST_F16);
+        let wide = add(sum.astype(DType::F32)?, x.astype(DType::F32)?)?;
+        *self = Residual::new(wide.clip(Some(-bound), Some(bound))?.astype(DType::F16)?);
+        Ok(())
+    }
+
     /// The sum.
     pub fn value(&self) -> Result<Array> {
         match &self.added {
@@ -79,5 +94,23 @@ impl Residual {
         let (y, sum) = add_rms_norm(&added, &self.sum, &norm.scale()?, norm.eps)?;
         self.sum = sum;
         Ok(y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clipped_sums_stay_within_what_the_type_holds() {
+        let sum = |dtype: DType| {
+            let x = Array::from_slice(&[60000.0f32, -60000.0, 1.0], &[3]).unwrap();
+            let x = x.astype(dtype).unwrap();
+            let mut stream = Residual::new(x.clone());
+            stream.add_clipped(x).unwrap();
+            stream.value().unwrap().astype(DType::F32).unwrap().to_vec::<f32>().unwrap()
+        };
+        assert_eq!(sum(DType::F16), [65504.0, -65504.0, 2.0]);
+        assert_eq!(sum(DType::F32), [120000.0, -120000.0, 2.0]);
     }
 }

@@ -115,14 +115,16 @@ impl<L: Layer> Decoder<L> {
         mut layer: impl FnMut(&mut Loader<'_>, usize, &str, DType) -> crate::Result<L>,
     ) -> crate::Result<Decoder<L>> {
         let Sizes { hidden, vocabulary, eps, .. } = sizes;
+        loader.expect_layers(&format!("{path}model.layers."), sizes.layers)?;
         let at = format!("{path}model.embed_tokens");
         let embed_tokens = loader.embedding(&at, vocabulary, hidden)?;
-        let dtype = embed_tokens.dtype();
+        let norm = loader.norm(&format!("{path}model.norm"), hidden, eps)?;
+        // Norms that are wider than embeddings widen all that comes behind them.
+        let dtype = DType::promote(embed_tokens.dtype(), norm.weight.dtype());
+        let norm = norm.with_offset(sizes.offset)?;
         let layers = (0..sizes.layers)
             .map(|number| layer(loader, number, &format!("{path}model.layers.{number}"), dtype))
             .collect::<crate::Result<Vec<_>>>()?;
-        let norm = loader.norm(&format!("{path}model.norm"), hidden, eps)?;
-        let norm = norm.with_offset(sizes.offset)?;
         let head = format!("{path}lm_head");
         let lm_head = if sizes.tied {
             loader
@@ -140,6 +142,7 @@ impl<L: Layer> Decoder<L> {
             parameters: 0,
             dtype,
             device: loader.device().clone(),
+            schemes: BTreeMap::new(),
         };
         Ok(Decoder { model: Backbone { embed_tokens, layers, norm }, lm_head, info, style })
     }

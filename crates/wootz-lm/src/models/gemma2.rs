@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use wootz::{DType, Result as ArrayResult, Tree};
+use wootz::{Array, DType, Result as ArrayResult, Tree};
 
 use super::decoder::{Common, Decoder, Layer, Sizes, Style};
 use super::{Build, parse};
@@ -48,9 +48,21 @@ pub(super) struct GemmaLayer {
     post_attention_layernorm: RmsNorm,
     pre_feedforward_layernorm: RmsNorm,
     post_feedforward_layernorm: RmsNorm,
+    /// Whether sums stay within what `float16` holds.
+    #[wootz(skip)]
+    clips: bool,
 }
 
 impl GemmaLayer {
+    /// With sums that stay within what `float16` holds.
+    pub(super) fn clipped(self) -> GemmaLayer {
+        GemmaLayer { clips: true, ..self }
+    }
+
+    fn add(&self, stream: &mut Residual, x: Array) -> ArrayResult<()> {
+        if self.clips { stream.add_clipped(x) } else { stream.add(x) }
+    }
+
     /// Around attention; a GGUF file's norms already have 1 added.
     pub(super) fn load(
         loader: &mut Loader<'_>,
@@ -72,6 +84,7 @@ impl GemmaLayer {
             post_attention_layernorm: norm("post_attention_layernorm")?,
             pre_feedforward_layernorm: norm("pre_feedforward_layernorm")?,
             post_feedforward_layernorm: norm("post_feedforward_layernorm")?,
+            clips: false,
         })
     }
 }
@@ -84,9 +97,9 @@ impl Layer for GemmaLayer {
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
         let x = stream.norm(&self.input_layernorm)?;
         let y = self.self_attn.forward(&x, pass, layer)?;
-        stream.add(self.post_attention_layernorm.forward(&y)?)?;
+        self.add(stream, self.post_attention_layernorm.forward(&y)?)?;
         let x = stream.norm(&self.pre_feedforward_layernorm)?;
-        stream.add(self.post_feedforward_layernorm.forward(&self.mlp.forward(&x)?)?)
+        self.add(stream, self.post_feedforward_layernorm.forward(&self.mlp.forward(&x)?)?)
     }
 }
 

@@ -112,7 +112,8 @@ fn decoder(config: &Config, loader: &mut Loader<'_>, path: &str) -> Result<Decod
         let offset = !loader.is_gguf();
         let attention = Attention::load(loader, &at_attention, attention, [Bias::No; 2])?
             .with_head_norms(loader, &at_attention, eps, offset)?;
-        GemmaLayer::load(loader, at, [hidden, config.intermediate_size], eps, attention)
+        let sizes = [hidden, config.intermediate_size];
+        Ok(GemmaLayer::load(loader, at, sizes, eps, attention)?.clipped())
     };
     Decoder::load(loader, path, sizes, style, layer)
 }

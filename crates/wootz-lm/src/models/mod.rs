@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use wootz::quant::Scheme;
 use wootz::{Array, DType, Device};
 
 use crate::cache::{Cache, CacheOptions, LayerKind, Pass};
@@ -68,6 +69,8 @@ pub struct ModelInfo {
     pub dtype: DType,
     /// Where it is.
     pub device: Device,
+    /// How weights are quantized, by the path of their layer; others are not.
+    pub schemes: BTreeMap<String, Scheme>,
 }
 
 /// How a model is loaded.
@@ -119,16 +122,23 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Arc<dyn La
         let supported = architectures().collect::<Vec<_>>().join(", ");
         return Err(Error::Architecture { name: name.to_string(), supported });
     };
+    if config.get("quantize_activations").is_some_and(|given| *given == Value::Bool(true)) {
+        let expected = "false: products with quantized activations are not supported";
+        return Err(Error::argument("quantize_activations", expected, true));
+    }
     let mut loader = Loader::new(checkpoint, &options.device)?;
     wootz::with_device(&options.device, || {
         let mut model = build(config, &mut loader)?;
+        let schemes = loader.schemes().clone();
         let parameters = loader.finish(|_| false)?;
+        model.layers().iter().try_for_each(LayerKind::check_window)?;
         let Some(building) = Arc::get_mut(&mut model) else {
             return Err(Error::Weights("the model is in use already".to_string()));
         };
         let info = building.info_mut();
         info.architecture = name.to_string();
         info.parameters = parameters;
+        info.schemes = schemes;
         info.device = options.device.clone();
         Ok(model.ready())
     })

@@ -78,6 +78,7 @@ fn adopt(loader: &mut Loader<'_>, layers: usize) -> Result<()> {
         }
         (!name.starts_with("language_model.")).then(|| format!("language_model.{name}"))
     });
+    loader.expect_layers("language_model.model.layers.", layers)?;
     for layer in 0..layers {
         let path = format!("language_model.model.layers.{layer}.mlp");
         let Some(both) = loader.take(&format!("{path}.experts.gate_up_proj"))? else { continue };

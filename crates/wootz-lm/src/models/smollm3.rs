@@ -29,6 +29,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     if interval == 0 {
         return Err(Error::argument("no_rope_layer_interval", "at least 1", 0));
     }
+    loader.expect_layers("model.layers.", layers)?;
     let rotated: Vec<bool> = match no_rope_layers {
         None => (0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
         Some(given) if given.len() == layers => {

@@ -64,7 +64,7 @@ fn a_cache_goes_through_a_file() {
         let first = prompt(5, 30);
         let (answer, _) = run(&model, &first, Some(&kept));
         let path = folder.path().join(format!("{name}.safetensors"));
-        kept.lock().unwrap().save(&path).unwrap();
+        kept.lock().unwrap().save(&path, model.model.as_ref()).unwrap();
         let mut loaded = PromptCache::new(1 << 30);
         assert_eq!(loaded.load(&path, model.model.as_ref()).unwrap(), 41, "{name}");
         let longer = [first, answer, prompt(6, 4)].concat();
@@ -74,8 +74,57 @@ fn a_cache_goes_through_a_file() {
     let other = open("recurrent");
     let path = folder.path().join("full.safetensors");
     let wrong = PromptCache::new(0).load(path, other.model.as_ref());
-    assert!(wrong.is_err());
-    assert!(PromptCache::new(0).save(folder.path().join("none")).is_err());
+    assert!(wrong.unwrap_err().to_string().contains("of another model"));
+    let nowhere = folder.path().join("none");
+    assert!(PromptCache::new(0).save(nowhere, other.model.as_ref()).is_err());
+}
+
+#[test]
+fn a_file_of_other_weights_or_kept_otherwise_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = open("full");
+    let kept = Mutex::new(PromptCache::new(1 << 30));
+    let given = prompt(5, 30);
+    run(&model, &given, Some(&kept));
+    let path = folder.path().join("cache.safetensors");
+    kept.lock().unwrap().save(&path, model.model.as_ref()).unwrap();
+
+    // The same sizes, one number of the last norm another.
+    let from = crate::folder().join("full");
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    for entry in std::fs::read_dir(&from).unwrap() {
+        let file = entry.unwrap().path();
+        std::fs::copy(&file, other.join(file.file_name().unwrap())).unwrap();
+    }
+    let weights = other.join("model.safetensors");
+    let mut arrays = wootz::io::load_safetensors(&weights).unwrap();
+    arrays.values().for_each(|array| array.eval().unwrap());
+    arrays.get_mut("model.norm.weight").unwrap().set(0, 3.0).unwrap();
+    std::fs::remove_file(&weights).unwrap();
+    wootz::io::save_safetensors(&weights, &arrays).unwrap();
+    let load = wootz_lm::models::LoadOptions { device: wootz::Device::cpu() };
+    let other = TextModel::open(&other, &load).unwrap();
+    let error = PromptCache::new(1 << 30).load(&path, other.model.as_ref()).unwrap_err();
+    assert!(error.to_string().contains("of another model"), "{error}");
+
+    let mut loaded = PromptCache::new(1 << 30);
+    loaded.load(&path, model.model.as_ref()).unwrap();
+    let loaded = Mutex::new(loaded);
+    let longer = [given, prompt(6, 4)].concat();
+    let settings = GenerateOptions { max_kv_size: Some(64), ..options() };
+    let request = model.request(longer).options(&settings).prompt_cache(&loaded);
+    let Err(error) = request.start() else { panic!("max_kv_size is ignored") };
+    assert!(error.to_string().starts_with("max_kv_size"), "{error}");
+
+    // A layer whose arrays are missing.
+    let mut arrays = wootz::io::load_safetensors(&path).unwrap();
+    let texts = wootz::io::Safetensors::open(&path).unwrap().metadata().clone();
+    arrays.remove("1.0").unwrap();
+    let broken = folder.path().join("broken.safetensors");
+    wootz::io::save_safetensors_with(&broken, &arrays, &texts).unwrap();
+    let error = PromptCache::new(1 << 30).load(&broken, model.model.as_ref()).unwrap_err();
+    assert!(error.to_string().contains("layer 1"), "{error}");
 }
 
 #[test]

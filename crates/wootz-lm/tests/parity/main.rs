@@ -1,20 +1,26 @@
-//! The committed sample of tiny checkpoints gives what mlx-lm gave.
+//! The committed sample of tiny checkpoints gives what mlx-lm gave: one or more of every architecture.
 
 mod compare;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use compare::{checkpoints, compare};
 use wootz::Device;
+use wootz_lm::checkpoint::Checkpoint;
+use wootz_lm::models::architectures;
 
 #[test]
 fn the_committed_checkpoints_give_what_mlx_lm_gave() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goldens/tiny-models");
-    let all = checkpoints(&folder).unwrap();
-    assert!(all.len() >= 3, "{} checkpoints in {}", all.len(), folder.display());
-    for path in all {
+    let mut seen = BTreeSet::new();
+    for path in checkpoints(&folder).unwrap() {
         let outcome = compare(&path, &path, &Device::cpu()).unwrap();
         let (error, tokens) = (outcome.error, outcome.tokens);
         assert!(outcome.passes(), "{}: error {error:.1e}, tokens {tokens:?}", path.display());
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        seen.insert(checkpoint.config()["model_type"].as_str().unwrap().to_string());
     }
+    let missing: Vec<&str> = architectures().filter(|name| !seen.contains(*name)).collect();
+    assert!(missing.is_empty(), "no checkpoint of {missing:?}");
 }

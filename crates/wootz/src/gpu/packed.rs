@@ -108,6 +108,7 @@ pub fn round(dtype: DType, value: &str) -> String {
     match dtype {
         DType::Bool => format!("select(0u, 1u, ({value}) != 0u)"),
         _ if per_word(dtype) == 1 => value.to_string(),
+        DType::F16 | DType::BF16 => format!("wz_round_{}({value})", dtype.name()),
         _ => format!("wz_widen_{0}(wz_narrow_{0}({value}), 0u)", dtype.name()),
     }
 }

@@ -43,7 +43,15 @@ fn wz_narrow_bfloat16(value: f32) -> u32 {
 
 // Rounded to what the type holds.
 fn wz_round_float16(x: f32) -> f32 { return wz_widen_float16(wz_narrow_float16(x), 0u); }
-fn wz_round_bfloat16(x: f32) -> f32 { return wz_widen_bfloat16(wz_narrow_bfloat16(x), 0u); }
+
+// Without a choice between two results: lavapipe mixes that up with a later choice of functions that keep the
+// sign and NaN of what was rounded, such as tanh. NaN stays NaN by its quiet bit.
+fn wz_round_bfloat16(x: f32) -> f32 {
+    let bits = bitcast<u32>(x);
+    let nan = (bits & 0x7fffffffu) > 0x7f800000u;
+    let up = select(0x7fffu + ((bits >> 16u) & 1u), 0u, nan);
+    return bitcast<f32>(((bits + up) & 0xffff0000u) | select(0u, 0x400000u, nan));
+}
 
 fn wz_widen_uint16(word: u32, lane: u32) -> u32 { return (word >> (lane * 16u)) & 0xffffu; }
 fn wz_narrow_uint16(value: u32) -> u32 { return value & 0xffffu; }
