@@ -245,6 +245,13 @@ impl Array {
         self.node.buffers().map(|buffers| &buffers[self.index as usize])
     }
 
+    /// The same elements without the others that were computed with them, whose memory this array would keep. Nothing if
+    /// there are none, or none yet.
+    pub(crate) fn alone(&self) -> Option<Array> {
+        let buffer = self.buffer().filter(|_| self.node.outputs.len() > 1)?;
+        Some(Array::from_buffer(self.device(), self.meta().clone(), buffer.clone()))
+    }
+
     /// A new node with the same value that a transform can recognise as its argument.
     pub(crate) fn traced_copy(&self, trace: &Trace) -> Array {
         self.renamed(Marks::of(std::slice::from_ref(self)).and(trace))

@@ -162,7 +162,18 @@ fn save(
         file.write(&(padded as u64).to_le_bytes())?;
         file.write(header.as_bytes())?;
         file.write(&vec![b' '; padded - header.len()])?;
-        arrays.into_iter().try_for_each(|(_, array)| file.write_array(&array))
+        arrays.reverse();
+        while let Some((_, array)) = arrays.pop() {
+            file.write_array(&array)?;
+            drop(array);
+            // Scales are computed with codes, written later, and must not keep these until then.
+            for (_, other) in &mut arrays {
+                if let Some(alone) = other.alone() {
+                    *other = alone;
+                }
+            }
+        }
+        Ok(())
     })
 }
 
@@ -178,7 +189,8 @@ fn header(
     let mut start = 0;
     for (name, array) in arrays {
         let Some((_, dtype)) = DTYPES.iter().find(|(ours, _)| *ours == array.dtype()) else {
-            return Err(Error::dtype(OP, "arrays", "a dtype of the format", array.dtype()));
+            let expected = "a dtype of the format";
+            return Err(Error::dtype(OP, format!("array {name}"), expected, array.dtype()));
         };
         let (shape, stop) = (array.shape(), start + array.nbytes());
         let entry = serde_json::json!({
