@@ -272,8 +272,12 @@ pub enum Tolerance {
     Reduction,
     /// A product of matrices.
     Contraction,
-    /// A class widened by a factor, with the reason, which is printed in `docs/ops.md`.
+    /// Arithmetic in single precision that errs by a factor more, with the reason, which is printed
+    /// in `docs/ops.md`. Narrow results are still rounded once.
     Because(f64, &'static str),
+    /// Steps in between are rounded to the dtype by the operation's definition: a factor more in any
+    /// dtype, with the reason.
+    Rounded(f64, &'static str),
 }
 
 /// Whether a case's gradients are checked against finite differences.

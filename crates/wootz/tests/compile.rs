@@ -290,6 +290,45 @@ fn grow_a_cache(device: &Device, steps: usize) -> Result<()> {
 }
 
 #[test]
+fn a_ring_is_written_in_place_and_goes_round() -> Result<()> {
+    let _turn = take_turn();
+    const ROOM: usize = 64;
+    const WIDTH: usize = 32;
+    for device in devices() {
+        let room = || Array::from_slice_on(&[0.0f32; ROOM * WIDTH], &[1, ROOM, WIDTH], &device);
+        let step = compile(|x: &[Array]| {
+            let ring = wootz::cache_ring(&x[0], &x[2], &x[1])?;
+            Ok(vec![ring, &x[1] + 2, &x[2] + 1.0])
+        });
+        let first = || -> Result<[Array; 2]> {
+            let position = Array::from_slice_on(&[0i32], &[1], &device)?;
+            Ok([position, normal(9, &[1, 2, WIDTH], &device)?])
+        };
+        let (mut ring, [mut position, mut rows]) = (room()?, first()?);
+        let steps = ROOM;
+        for number in 0..steps {
+            let before = counters();
+            let results = step.call_owned(vec![ring, position, rows])?;
+            let done = counters().since(&before);
+            [ring, position, rows] = results.try_into().unwrap();
+            if number > 4 {
+                // The rows, the position and where it leads to: nothing of the size of the ring.
+                assert!(done.written_bytes < 8 * WIDTH as u64 * 4, "{device}: {done:?}");
+                assert_eq!((done.allocations, done.inferences), (0, 0), "{device}");
+            }
+        }
+        let (mut plain, [mut position, mut rows]) = (room()?, first()?);
+        for _ in 0..steps {
+            plain = wootz::cache_ring(&plain, &rows, &position)?;
+            (position, rows) = (&position + 2, &rows + 1.0);
+            wootz::eval([&plain, &position, &rows])?;
+        }
+        assert_eq!(ring.to_bytes()?, plain.to_bytes()?, "{device}");
+    }
+    Ok(())
+}
+
+#[test]
 fn arguments_given_away_are_written_only_if_nobody_else_sees_them() -> Result<()> {
     let _turn = take_turn();
     for device in devices() {

@@ -153,6 +153,48 @@ fn an_optimizer_takes_one_kernel_for_a_parameter() -> Result<()> {
 }
 
 #[test]
+fn an_optimizer_moves_each_array_of_a_parameter_once() -> Result<()> {
+    use wootz::gpu::{Collected, Collector, GpuOptions};
+    use wootz::optim::*;
+    let collector = std::sync::Arc::new(Collector::default());
+    let options = GpuOptions { simulator: Some(collector.clone()), ..Default::default() };
+    let device = Device::gpu_with(0, &options)?;
+    // Arrays that are read and written, and the gradient beside them.
+    let optimizers: [(&str, Box<dyn Optimizer>, u64); 5] = [
+        ("SGD", Box::new(SGD::new(0.1)?), 1),
+        ("momentum", Box::new(SGD::new(0.1)?.momentum(0.9, 0.1, false)?.weight_decay(0.1)), 2),
+        ("Lion", Box::new(Lion::new(0.1)?.weight_decay(0.1)), 2),
+        ("Adam", Box::new(Adam::new(0.1)?.bias_correction(true)), 3),
+        ("AdamW", Box::new(AdamW::new(0.1)?.bias_correction(true)), 3),
+    ];
+    for (name, mut optimizer, changed) in optimizers {
+        wootz::with_device(&device, || {
+            const COUNT: usize = 1 << 16;
+            let mut x = vec![ramp(&device, COUNT)];
+            let gradients = vec![ramp(&device, COUNT)];
+            optimizer.update(&mut x, &gradients)?;
+            wootz::eval(&optimizer.arrays(&x))?;
+            collector.take();
+            let before = device.as_gpu().unwrap().counters().dispatches;
+            optimizer.update(&mut x, &gradients)?;
+            wootz::eval(&optimizer.arrays(&x))?;
+            let launched = device.as_gpu().unwrap().counters().dispatches - before;
+            let kernels = collector.take();
+            assert_eq!(kernels.len() as u64, launched, "{name}: a kernel that ran twice");
+            let moved = |kernel: &Collected| {
+                let cost = kernel.cost().unwrap();
+                cost.bytes_read() + cost.bytes_written()
+            };
+            let moved: u64 = kernels.iter().map(moved).sum();
+            let best = (2 * changed + 1) * 4 * COUNT as u64;
+            assert!((best..=best * 11 / 10).contains(&moved), "{name}: {moved} bytes, not {best}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn fusion_does_not_change_a_bit() -> Result<()> {
     let mut devices = vec![Device::cpu()];
     devices.extend(own_gpu());

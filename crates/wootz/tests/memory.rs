@@ -334,6 +334,42 @@ fn training_attention_takes_memory_by_length_and_not_by_its_square() -> Result<(
 }
 
 #[test]
+fn losses_over_a_vocabulary_take_their_gradient_and_a_few_numbers_for_each_row() -> Result<()> {
+    let _turn = take_turn();
+    type Loss = fn(&Array, &Array) -> Result<Array>;
+    let losses: [(&str, Loss); 2] = [
+        ("cross entropy", |x, _| {
+            let labels: Vec<i32> = (0..x.shape()[0]).map(|row| row as i32 * 7).collect();
+            let labels = Array::from_slice_on(&labels, &[labels.len()], x.device())?;
+            wootz::cross_entropy(x, &labels)?.sum(())
+        }),
+        ("KL divergence", |x, target| wootz::kl_divergence(target, x)?.sum(())),
+    ];
+    for device in devices() {
+        let (rows, words) = if device.is_gpu() { (16, 4096) } else { (64, 32_000) };
+        let of = |scale: f64| {
+            let x = wootz::sin(&(ramp(&device, rows * words) * scale))?.reshape(&[rows, words])?;
+            x.eval()?;
+            Ok::<Array, Error>(x)
+        };
+        let (x, target) = (of(0.37)?, of(0.11)?);
+        for (name, loss) in losses {
+            let before = device.memory().active;
+            device.reset_peak_memory();
+            let gradient = wootz::grad(|x: &[Array]| loss(&x[0], &target))(&[x.clone()])?;
+            wootz::eval(&gradient)?;
+            let used = device.memory().peak - before;
+            let logits = x.nbytes() as u64;
+            // Losses, log-sum-exps, labels and cotangents, in pieces of 256 bytes at least.
+            let most = logits + 256 + 16 * (rows as u64 * 4).max(256);
+            assert!(used >= logits, "{name} on {device}: {used} bytes, a gradient has {logits}");
+            assert!(used <= most, "{name} on {device}: {used} bytes, a gradient has {logits}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn an_optimizer_writes_over_parameters_and_their_state() -> Result<()> {
     use wootz::optim::{AdamW, Optimizer};
     let _turn = take_turn();

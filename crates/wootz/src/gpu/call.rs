@@ -41,12 +41,21 @@ pub enum Bind<'a> {
     Write(&'a Arc<GpuBuffer>),
 }
 
-/// A place where a kernel may find a bad index; its number is what the kernel reports.
+/// A place where a kernel may find a bad number; its own number is what the kernel reports.
 #[derive(Clone, Debug)]
 pub(crate) struct StatusSite {
     op: &'static str,
     argument: String,
-    length: usize,
+    rule: Rule,
+}
+
+/// What a number must be that a kernel reports if it is not.
+#[derive(Clone, Debug)]
+enum Rule {
+    /// An index into an axis of this length.
+    Index(usize),
+    /// In words.
+    Words(String),
 }
 
 /// A kernel to launch: see [`Launch`].
@@ -153,8 +162,18 @@ impl<'a> GpuCall<'a> {
     /// the index into the second: reading a result is then an error about `argument`, whose
     /// indices must lie within an axis of `length`.
     pub fn status_site(&mut self, argument: usize, length: usize) -> u32 {
+        self.site(argument, Rule::Index(length))
+    }
+
+    /// As [`status_site`](GpuCall::status_site), for a number that is no index and must be as the
+    /// words say.
+    pub fn status_site_of(&mut self, argument: usize, expected: String) -> u32 {
+        self.site(argument, Rule::Words(expected))
+    }
+
+    fn site(&mut self, argument: usize, rule: Rule) -> u32 {
         let argument = argument_name(self.op, argument);
-        self.sites.push(StatusSite { op: self.op.name(), argument, length });
+        self.sites.push(StatusSite { op: self.op.name(), argument, rule });
         self.sites.len() as u32 - 1
     }
 
@@ -238,14 +257,15 @@ impl GpuSubmission {
     fn check(&self) -> Result<()> {
         let Some(code) = self.submission.status()? else { return Ok(()) };
         let [index, ..] = self.submission.status_details()?;
-        match self.sites.get(code as usize) {
-            Some(StatusSite { op, argument, length }) => Err(Error::Index {
-                op,
-                argument: argument.clone(),
-                got: index as i32 as i64,
-                length: *length,
-            }),
-            None => Err(Error::Gpu { message: format!("a kernel reported unknown status {code}") }),
-        }
+        let got = index as i32 as i64;
+        let Some(StatusSite { op, argument, rule }) = self.sites.get(code as usize) else {
+            let message = format!("a kernel reported unknown status {code}");
+            return Err(Error::Gpu { message });
+        };
+        let argument = argument.clone();
+        Err(match rule {
+            Rule::Index(length) => Error::Index { op, argument, got, length: *length },
+            Rule::Words(expected) => Error::argument(op, argument, expected.clone(), got),
+        })
     }
 }

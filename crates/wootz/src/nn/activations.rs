@@ -3,7 +3,39 @@
 
 use crate::array::Array;
 use crate::error::Result;
+use crate::op::{Case, Entry, Tolerance};
 use crate::ops::*;
+
+/// Cases of those that models are made of.
+pub(crate) fn activation_entries() -> Vec<Entry> {
+    // Every array is read or written once.
+    const MANY: usize = 4096;
+    type Call = fn(&[Array]) -> Result<Array>;
+    let entry = |name, arrays: usize, call: Call| {
+        let case = |label: &str, shape: &[usize]| {
+            Case::new(label, &vec![shape; arrays], move |x| Ok(vec![call(x)?])).tolerance(
+                Tolerance::Rounded(4.0, "every step of the formula is rounded, as in MLX"),
+            )
+        };
+        let many = case("many", &[MANY]).moves((arrays + 1) * MANY, 1.1);
+        Entry { name, cases: vec![case("", &[3, 5]), many] }
+    };
+    vec![
+        entry("gelu", 1, |x| gelu(&x[0])),
+        entry("gelu_approx", 1, |x| gelu_approx(&x[0])),
+        entry("gelu_fast_approx", 1, |x| gelu_fast_approx(&x[0])),
+        entry("geglu", 2, |x| geglu(&x[0], &x[1])),
+        entry("geglu_approx", 2, |x| geglu_approx(&x[0], &x[1])),
+        entry("log_sigmoid", 1, |x| log_sigmoid(&x[0])),
+        entry("mish", 1, |x| mish(&x[0])),
+        entry("relu", 1, |x| relu(&x[0])),
+        entry("relu2", 1, |x| relu2(&x[0])),
+        entry("silu", 1, |x| silu(&x[0])),
+        entry("softcap", 1, |x| softcap(&x[0], 1.5)),
+        entry("softplus", 1, |x| softplus(&x[0])),
+        entry("swiglu", 2, |x| swiglu(&x[0], &x[1])),
+    ]
+}
 
 /// Functions of one array, each with an example that runs.
 macro_rules! activations {

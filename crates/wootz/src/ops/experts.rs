@@ -10,7 +10,8 @@ use crate::op::{Case, Entry, Tolerance};
 use crate::ops::movement::slice_axis;
 use crate::ops::{
     add, argsort, astype, divide, expand_dims, flatten, matmul, multiply, negative, put_along_axis,
-    reshape, sigmoid, softmax, squeeze, stop_gradient, sum, sum_keepdims, take_along_axis, topk,
+    reshape, sigmoid, softmax, squeeze, stop_gradient, sum, sum_keepdims, take, take_along_axis,
+    topk,
 };
 
 /// Cases.
@@ -26,6 +27,12 @@ pub(crate) fn entries() -> Vec<Entry> {
     };
     let biased = Case::new("bias for the choice", &[&[3, 6], &[6]], |x| {
         let options = Router { bias: Some(&x[1]), scores: Scores::Sigmoid, ..Router::new(2) };
+        let Routes { indices, weights } = router(&x[0], &options)?;
+        Ok(vec![indices, weights])
+    });
+    let scaled = Case::new("scale of each expert", &[&[3, 6], &[6]], |x| {
+        let options =
+            Router { expert_scale: Some(&x[1]), renormalise: true, scale: 1.5, ..Router::new(2) };
         let Routes { indices, weights } = router(&x[0], &options)?;
         Ok(vec![indices, weights])
     });
@@ -47,6 +54,7 @@ pub(crate) fn entries() -> Vec<Entry> {
                 case("1025 tokens", &[1025, 5], || Router { renormalise: true, ..Router::new(2) }),
                 case("no tokens", &[0, 5], || Router::new(2)),
                 biased.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
+                scaled.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
             ],
         },
         Entry {
@@ -116,6 +124,8 @@ pub struct Router<'a> {
     pub bias: Option<&'a Array>,
     /// What the weights are multiplied with.
     pub scale: f64,
+    /// A number for each expert that its weight is multiplied with, behind the sum.
+    pub expert_scale: Option<&'a Array>,
     /// Which of equal experts come first.
     pub ties: Ties,
 }
@@ -130,6 +140,7 @@ impl Router<'_> {
             groups: None,
             bias: None,
             scale: 1.0,
+            expert_scale: None,
             ties: Ties::LowerFirst,
         }
     }
@@ -143,10 +154,13 @@ impl Router<'_> {
             let expected = format!("1 to {experts}, the number of experts");
             return wrong("k", expected, self.k.to_string());
         }
-        if let Some(bias) = self.bias
-            && bias.shape() != [experts]
-        {
-            return Err(Error::shape("router", "bias", format!("[{experts}]"), bias.shape()));
+        for (argument, given) in [("bias", self.bias), ("expert_scale", self.expert_scale)] {
+            if let Some(array) = given
+                && array.shape() != [experts]
+            {
+                let expected = format!("[{experts}]");
+                return Err(Error::shape("router", argument, expected, array.shape()));
+            }
         }
         let Some(ExpertGroups { count, keep, best }) = self.groups else { return Ok(()) };
         if count == 0 || !experts.is_multiple_of(count) {
@@ -175,7 +189,7 @@ pub struct Routes {
 }
 
 /// Chooses the `k` best experts for each token from its logits `[…, experts]`. Gradients flow
-/// through the weights to the logits, not through the choice.
+/// through the weights to the logits and to `expert_scale`, not through the choice.
 ///
 /// ```
 /// use wootz::{Array, Router, router};
@@ -217,6 +231,10 @@ pub fn router(logits: &Array, options: &Router<'_>) -> Result<Routes> {
     }
     if options.scale != 1.0 {
         weights = multiply(weights, options.scale)?;
+    }
+    if let Some(scale) = options.expert_scale {
+        let scales = take(&astype(scale, weights.dtype())?, &indices, Some(0))?;
+        weights = multiply(weights, scales)?;
     }
     Ok(Routes { indices, weights })
 }

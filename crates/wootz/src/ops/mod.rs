@@ -84,6 +84,7 @@ pub fn registered() -> Vec<Entry> {
         sort::entries(),
         state_space::entries(),
         composed::entries(),
+        crate::nn::activation_entries(),
     ];
     families.into_iter().flatten().collect()
 }

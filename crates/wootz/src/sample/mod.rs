@@ -248,6 +248,7 @@ pub fn repetition_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Resul
 /// ```
 pub fn presence_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Result<Array> {
     vocabulary("presence_penalty", logits)?;
+    finite("presence_penalty", penalty)?;
     if tokens.size() == 0 {
         return Ok(logits.clone());
     }
@@ -266,6 +267,7 @@ pub fn presence_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Result<
 /// ```
 pub fn frequency_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Result<Array> {
     vocabulary("frequency_penalty", logits)?;
+    finite("frequency_penalty", penalty)?;
     if tokens.size() == 0 {
         return Ok(logits.clone());
     }
@@ -300,6 +302,13 @@ fn vocabulary(op: &'static str, logprobs: &Array) -> Result<usize> {
     match logprobs.shape().last() {
         Some(&length) if length > 0 => Ok(length),
         _ => Err(Error::shape(op, "logits", "a last axis of tokens", logprobs.shape())),
+    }
+}
+
+fn finite(op: &'static str, penalty: f64) -> Result<()> {
+    match penalty.is_finite() {
+        true => Ok(()),
+        false => Err(Error::argument(op, "penalty", "a finite number", penalty)),
     }
 }
 

@@ -152,6 +152,48 @@ fn draws_follow_the_filtered_probabilities() {
     }
 }
 
+/// A step as a model takes it, from logits on.
+#[cfg(feature = "gpu")]
+#[test]
+fn only_the_tokens_travel_to_the_host() {
+    // Of its own, so that its counters are too.
+    let Ok(gpu) = crate::Device::gpu() else {
+        return assert!(std::env::var_os("CI").is_none(), "a GPU is needed");
+    };
+    let index = gpu.as_gpu().unwrap().summary().index;
+    let device = crate::Device::gpu_with(index, &Default::default()).unwrap();
+    let downloaded = || device.as_gpu().unwrap().counters().downloaded_bytes;
+    let (rows, words) = (3, 100);
+    let values: Vec<f32> = (0..rows * words).map(|i| ((i * 37) % 101) as f32 / 20.0).collect();
+    let logits = Array::from_slice_on(&values, &[rows, words], &device).unwrap();
+    let seen = Array::from_slice_on(&[1u32, 2, 1], &[3], &device).unwrap();
+    let key = to_device(&random::key(3).unwrap(), &device).unwrap();
+    crate::eval([&logits, &seen, &key]).unwrap();
+    let xtc = Xtc { probability: 0.5, threshold: 0.1, special_tokens: vec![0] };
+    let sampler = Sampler {
+        temperature: 0.7,
+        top_p: 0.9,
+        min_p: 0.05,
+        top_k: 20,
+        xtc: Some(xtc),
+        ..Sampler::default()
+    };
+    for sampler in [Sampler::default(), sampler] {
+        let before = downloaded();
+        let logits = repetition_penalty(&logits, &seen, 1.3).unwrap();
+        let logits = presence_penalty(&logits, &seen, 0.5).unwrap();
+        let logits = frequency_penalty(&logits, &seen, 0.25).unwrap();
+        let logprobs = log_probabilities(&logits).unwrap();
+        let tokens = sampler.sample(&logprobs, Some(&key)).unwrap();
+        tokens.eval().unwrap();
+        assert_eq!(downloaded() - before, 0);
+        assert_eq!(tokens.to_vec::<u32>().unwrap().len(), rows);
+        // And the status word.
+        let came = downloaded() - before;
+        assert!((4 * rows as u64..=4 * rows as u64 + 16).contains(&came), "{came} bytes");
+    }
+}
+
 #[test]
 fn penalties_touch_the_tokens_seen() {
     for device in devices() {
@@ -179,6 +221,8 @@ fn bad_settings_are_named() {
         min_p(&x, f64::NAN, 1).unwrap_err(),
         min_p(&x, 0.5, 6).unwrap_err(),
         repetition_penalty(&x, &Array::new([0]).unwrap(), -1.0).unwrap_err(),
+        presence_penalty(&x, &Array::new([0]).unwrap(), f64::NAN).unwrap_err(),
+        frequency_penalty(&x, &Array::new([0]).unwrap(), f64::INFINITY).unwrap_err(),
         Sampler { temperature: -1.0, ..Sampler::default() }.sample(&x, None).unwrap_err(),
     ];
     for error in errors {

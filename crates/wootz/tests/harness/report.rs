@@ -13,22 +13,27 @@ use super::{Failure, Log, Subject};
 /// Operations that must run as one kernel operation on a GPU, whatever their arguments.
 #[rustfmt::skip]
 const KERNELS: &[&str] = &[
-    "abs", "add", "add_rms_norm", "addmm", "all", "any", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
-    "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype",
-    "attention_backward", "attention_backward_d", "attention_backward_mask", "bitwise_and",
-    "bitwise_invert", "bitwise_or", "bitwise_xor", "ceil", "clip", "complex", "concatenate", "conjugate", "conv1d", "conv2d", "conv3d",
-    "conv_backward_weight", "conv_general", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "convolve", "copy", "cos",
-    "cosh", "cross_entropy", "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "degrees", "dequantize", "divide", "equal", "erf",
-    "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "gather_qmm", "greater", "greater_equal", "group_norm", "imag",
-    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kl_divergence", "kl_divergence_backward", "l2_norm", "l2_norm_backward", "layer_norm", "left_shift", "less", "less_equal",
-    "log", "log10", "log1p", "log2", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
-    "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min",
-    "minimum", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
-    "put_along_axis", "quantize", "quantized_attention", "quantized_matmul", "radians", "random_bits", "real", "reciprocal", "remainder", "repeat",
-    "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_backward_dw", "rms_norm_backward_dx",
-    "rope", "rope_append", "round", "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "sin", "sinh", "slice_update",
-    "softmax", "softmax_backward", "sort", "sqrt", "square", "stack", "subtract", "sum", "take",
-    "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "trunc", "var", "where",
+    "abs", "add", "add_layer_norm", "add_rms_norm", "addmm", "all", "any", "arange", "arccos", "arccosh", "arcsin",
+    "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin", "argpartition", "argsort", "astype",
+    "attention_backward", "attention_backward_d", "attention_backward_mask", "bitwise_and", "bitwise_invert",
+    "bitwise_or", "bitwise_xor", "causal_conv1d", "ceil", "clip", "combine_experts", "complex", "concatenate",
+    "conjugate", "conv1d", "conv2d", "conv3d", "conv_backward_weight", "conv_general", "conv_transpose1d",
+    "conv_transpose2d", "conv_transpose3d", "convolve", "copy", "cos", "cosh", "cross_entropy",
+    "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "degrees", "dequantize", "divide", "equal",
+    "erf", "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "gather_mm_backward", "gather_qmm", "geglu",
+    "geglu_approx", "gelu", "gelu_approx", "gelu_fast_approx", "greater", "greater_equal", "group_norm",
+    "group_norm_backward", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kl_divergence",
+    "kl_divergence_backward", "l2_norm", "l2_norm_backward", "layer_norm", "layer_norm_backward", "left_shift",
+    "less", "less_equal", "log", "log10", "log1p", "log2", "log_sigmoid", "logaddexp", "logcumsumexp",
+    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean",
+    "min", "minimum", "mish", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
+    "put_along_axis", "quantize", "quantized_attention", "quantized_matmul", "radians", "random_bits", "real",
+    "reciprocal", "relu", "relu2", "remainder", "repeat", "right_shift", "rint", "rms_inv", "rms_norm",
+    "rms_norm_backward", "rms_norm_backward_dw", "rms_norm_backward_dx", "rope", "rope_append", "round", "rsqrt",
+    "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "silu", "sin", "sinh",
+    "slice_update", "softcap", "softmax", "softmax_backward", "softplus", "sort", "sqrt", "square", "stack",
+    "subtract", "sum", "swiglu", "take", "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile",
+    "trunc", "var", "where",
 ];
 
 /// Cases of kernels that take another operation first, and why.
@@ -91,8 +96,14 @@ impl Report {
         row.cases += 1;
         row.dtypes.extend(case.dtypes);
         row.reference |= subject.reference.is_some();
-        if let Tolerance::Because(factor, reason) = case.tolerance {
-            row.exceptions.insert(format!("×{factor}: {reason}"));
+        match case.tolerance {
+            Tolerance::Because(factor, reason) => {
+                row.exceptions.insert(format!("×{factor} in single precision: {reason}"));
+            }
+            Tolerance::Rounded(factor, reason) => {
+                row.exceptions.insert(format!("×{factor}: {reason}"));
+            }
+            _ => {}
         }
     }
 

@@ -16,15 +16,19 @@ pub(crate) enum Against {
     Gradient { terms: usize },
 }
 
-/// The relative error granted, in units of the dtype's rounding error. A narrow result is a wide
-/// one rounded; a wide one may be off by some units of its own.
+/// The relative error granted, in units of the dtype's rounding error. A wide result may be off by
+/// some units; a narrow one is a wide one rounded ([`ROUNDED`]), but for what is narrow in between,
+/// as in gradients.
 fn units(class: Tolerance, dtype: DType) -> f64 {
     let (narrow, single, double) = match class {
         Tolerance::Exact => (0.0, 0.0, 0.0),
         Tolerance::Elementwise => (2.0, 16.0, 32.0),
         Tolerance::Reduction => (3.0, 64.0, 64.0),
         Tolerance::Contraction => (4.0, 64.0, 64.0),
-        Tolerance::Because(factor, _) => return factor * units(Tolerance::Elementwise, dtype),
+        Tolerance::Because(factor, _) => (2.0, factor * 16.0, factor * 32.0),
+        Tolerance::Rounded(factor, _) => {
+            (factor * 2.0, (factor * 16.0).max(64.0), (factor * 32.0).max(64.0))
+        }
     };
     match dtype {
         DType::F16 | DType::BF16 => narrow,
@@ -32,6 +36,10 @@ fn units(class: Tolerance, dtype: DType) -> f64 {
         _ => single,
     }
 }
+
+/// The error granted to a narrow result beside that of the single precision it is computed in, in units
+/// of its rounding error: one each of two devices. It is at most two units of the last place.
+const ROUNDED: f64 = 2.0;
 
 /// The error granted to sums, in units of the rounding error of the arithmetic and relative to the
 /// sum of the terms' magnitudes. Terms of both signs, as cases have them, err by less than one.
@@ -98,11 +106,18 @@ pub(crate) fn compare(
         (_, Against::Gradient { terms }) => largest.max(0.25 * (terms as f64).sqrt()),
         _ => largest,
     };
+    let once = !matches!(class, Tolerance::Exact | Tolerance::Rounded(..))
+        && !matches!(against, Against::Gradient { .. });
     // Of two devices, both err.
     let both = if against == Against::Device { 2.0 } else { 1.0 };
     let arithmetic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let magnitudes = magnitudes.map(Host::to_f64);
     let allowed = |i: usize| match &magnitudes {
+        None if once && coarse != arithmetic => {
+            let own = if got.dtype == coarse { ROUNDED * rounding(coarse) } else { 0.0 };
+            let single = units(class, arithmetic) * rounding(arithmetic);
+            own * w[i].abs().max(smallest(got.dtype)) + single * (w[i].abs() + floor)
+        }
         None => relative * (w[i].abs() + floor).max(smallest(got.dtype)),
         Some(magnitudes) => {
             let rounded = 1.01 * rounding(got.dtype) * w[i].abs().max(smallest(got.dtype));

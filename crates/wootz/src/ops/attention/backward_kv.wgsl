@@ -42,12 +42,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     hold_v(p.v_offset, key_head * p.keys + first, (key_head + 1u) * p.keys, lid);
     var sums_k = none_q();
     var sums_v = none_dout();
+    look_first(lid);
     for (var member = 0u; member < shared_by; member++) {
         let head = (key_head % p.key_heads) * shared_by + member;
         let kind = batch * p.heads + head;
         let q_base = p.q_offset + kind * p.queries * D;
         let dout_base = p.dout_offset + kind * p.queries * DV;
         for (var start = seen.x; start < seen.y; start += LINES) {
+            if (MASKED) {
+                var seen_by_some = false;
+                for (var c = lane; key < p.keys && c < min(LINES, seen.y - start); c += LANES) {
+                    let range = row_data[kind * p.queries + start + c].zw;
+                    let mask_at = mask_row(batch, head, start + c);
+                    seen_by_some = seen_by_some || unmasked(range, mask_at, key);
+                }
+                if (!some_see(seen_by_some, lid)) { continue; }
+            }
             let products = products_q(q_base, start, seen.y, r, lane, lid, subgroup);
             let dp = products_dout(dout_base, start, seen.y, r, lane, lid, subgroup);
             for (var t = 0u; t < PER; t++) {
@@ -73,7 +83,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     }
     let own_k = columns_q(&sums_k, r, lane, subgroup);
     let own_v = columns_dout(&sums_v, r, lane, subgroup);
-    if (key < p.keys) {
+    if (key < p.keys && row_data[0].z != NOWHERE) {
         let at = key_head * p.keys + key;
         for (var i = 0u; i < SUMS_K; i++) {
             let column = lane + i * LANES;

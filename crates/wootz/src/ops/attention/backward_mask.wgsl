@@ -4,7 +4,7 @@
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
     let i = (wid.x + wid.y * groups.x) * 256u + lid;
-    if (i >= p.kinds * p.rows * p.splits * p.split_keys) { return; }
+    if (i >= p.kinds * p.rows * p.splits * p.split_keys || row_data[0].z == NOWHERE) { return; }
     // Along an axis of which the mask has one, all are summed.
     let one = vec4<bool>(p.kinds == 1u, p.rows == 1u, p.splits == 1u, p.split_keys == 1u);
     let own = vec4<u32>(i / p.split_keys / p.splits / p.rows, i / p.split_keys / p.splits % p.rows,

@@ -17,9 +17,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let key_head = batch * p.key_heads + head / (p.heads / p.key_heads);
     let r = lid / LANES;
     let lane = lid % LANES;
-    let live = first + r < p.queries;
     let query = min(first + r, p.queries - 1u);
     let row = row_data[kind * p.queries + query];
+    let live = first + r < p.queries && row.z != NOWHERE;
     let mask_at = mask_row(batch, head, query);
     if (lid == 0u) {
         let last = min(first + R, p.queries) - 1u;
@@ -32,7 +32,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     var sums = none_k();
     let k_base = p.k_offset + key_head * p.keys * D;
     let v_base = p.v_offset + key_head * p.keys * DV;
+    look_first(lid);
     for (var key = seen.x; key < seen.y; key += LINES) {
+        if (MASKED) {
+            var sees_some = false;
+            for (var c = lane; c < min(LINES, seen.y - key); c += LANES) {
+                sees_some = sees_some || unmasked(row.zw, mask_at, key + c);
+            }
+            if (!some_see(sees_some, lid)) { continue; }
+        }
         let products = products_k(k_base, key, seen.y, r, lane, lid, subgroup);
         let dp = products_v(v_base, key, seen.y, r, lane, lid, subgroup);
         for (var t = 0u; t < PER; t++) {

@@ -6,10 +6,10 @@ use super::{
     attention_with_lse, quantized_attention,
 };
 use crate::array::{Array, DType};
-use crate::device::Device;
+use crate::device::{Device, with_device};
 use crate::error::Result;
 use crate::op::{Case, Entry, Tolerance, evaluate_argument};
-use crate::ops::Quantized;
+use crate::ops::{Quantized, arange, less};
 use crate::quant::Scheme;
 
 /// For cases whose kernels differ from others' by little: every text takes a while to compile.
@@ -82,6 +82,16 @@ fn masked(x: &[Array]) -> Result<Vec<Array>> {
     Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
 }
 
+/// Attention to the first 32 keys.
+fn first_keys(x: &[Array]) -> Result<Vec<Array>> {
+    let keys = x[1].shape()[2];
+    let numbers = with_device(x[0].device(), || arange(0, keys, 1, DType::I32))?;
+    let mask = less(&numbers, 32)?;
+    evaluate_argument(&mask)?;
+    let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::new(SCALE) };
+    Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+}
+
 fn forward() -> Vec<Case> {
     let all = || plain(|_| {});
     let causal = || plain(|options| options.causal = true);
@@ -93,6 +103,10 @@ fn forward() -> Vec<Case> {
     };
     vec![
         shapes(2, [4, 2], [1, 17], [8, 8]).case("one query", &[], all()),
+        // Keys and values once, for all heads that share them.
+        shapes(1, [2, 1], [1, 512], [64, 64])
+            .case("one query of many keys", &[], all())
+            .moves(2 * 512 * 64, 1.1),
         shapes(2, [4, 1], [17, 17], [8, 8]).case("causal, one head of keys", &[], causal()),
         shapes(1, [2, 2], [17, 29], [8, 8]).case("causal, more keys", &[], causal()),
         shapes(2, [2, 1], [9, 5], [8, 8]).case("causal, queries that see nothing", &[], causal()),
@@ -142,9 +156,31 @@ fn forward() -> Vec<Case> {
             .case("bool mask of keys", &[&[2, 1, 1, 35]], masked)
             .fixed(3, DType::Bool, 0.0..2.0),
         shapes(2, [2, 1], [17, 35], [8, 8]).case("additive mask", &[&[17, 35]], masked),
+        // Keys and values that a mask does not hide, for each of three tiles of 32 queries.
+        shapes(1, [1, 1], [96, 256], [64, 64])
+            .case("keys that a mask hides", &[], first_keys)
+            .dtypes(TWO)
+            .moves(96 * 64 * 2 + 3 * 32 * 64 * 2, 1.5),
         shapes(2, [2, 1], [5, 18], [8, 8])
             .case("additive mask of heads", &[&[2, 1, 1]], masked)
             .dtypes(SINGLE),
+        shapes(2, [4, 2], [255, 255], [8, 8])
+            .case("255, bool mask", &[&[2, 1, 255, 255]], masked)
+            .fixed(3, DType::Bool, 0.0..2.0)
+            .dtypes(SINGLE),
+        shapes(2, [2, 1], [255, 255], [8, 8])
+            .case("255, additive mask and sinks", &[&[2, 1, 1, 255], &[2]], |x| {
+                let options = AttentionOptions {
+                    mask: Some(&x[3]),
+                    sinks: Some(&x[4]),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .dtypes(TWO),
+        shapes(2, [4, 2], [17, 255], [8, 8])
+            .case("255 keys, softcap", &[], plain(|options| options.softcap = Some(2.5)))
+            .dtypes(TWO),
         shapes(2, [4, 2], [17, 17], [8, 8]).case("sinks", &[&[4]], |x| {
             let options = AttentionOptions { sinks: Some(&x[3]), ..AttentionOptions::new(SCALE) };
             Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
@@ -219,6 +255,9 @@ fn backward_d() -> Vec<Case> {
     [(17, 1), (1, 64), (5, 80), (3, 256), (1, 512), (0, 4)].map(case).into()
 }
 
+const GIVEN: Tolerance =
+    Tolerance::Rounded(1.5, "the output whose products with its gradient are summed was rounded");
+
 /// What the backward takes before its optional inputs. Only `q`, `k`, `v` and the output's gradient
 /// are drawn: the rest must belong to them.
 fn given(
@@ -270,7 +309,7 @@ fn backward() -> Vec<Case> {
     let several = AttentionSpec { lengths: Lengths::Sequences, ..spec };
     let added = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
     let soft = AttentionSpec { softcap: Some(2.5), ..AttentionSpec::new(SCALE) };
-    vec![
+    [
         shapes(2, [4, 2], [17, 17], [8, 8]).case("causal", &[&[2, 4, 17, 8]], call(spec)),
         shapes(1, [2, 2], [5, 17], [8, 8]).case("window", &[&[1, 2, 5, 8]], call(window)),
         shapes(1, [2, 1], [17, 3], [8, 8])
@@ -286,6 +325,19 @@ fn backward() -> Vec<Case> {
         shapes(1, [1, 1], [17, 21], [8, 8])
             .case("sequences", &[&[1, 1, 17, 8]], call(several))
             .dtypes(TWO),
+        shapes(2, [2, 1], [255, 17], [8, 8])
+            .case("255 queries, bool mask", &[&[2, 2, 255, 8], &[2, 1, 255, 17]], call(mask))
+            .fixed(4, DType::Bool, 0.0..2.0)
+            .dtypes(TWO),
+        shapes(2, [2, 1], [17, 255], [8, 8])
+            .case("255 keys, softcap", &[&[2, 2, 17, 8]], call(soft))
+            .dtypes(SINGLE),
+        // Keys and values for each of three tiles of 32 queries, queries and the output's gradient for each of
+        // three tiles of keys, and what is held and written once; the forward and the sums of its rows before.
+        shapes(1, [1, 1], [96, 96], [64, 64])
+            .case("64 dims, whole tiles", &[&[1, 1, 96, 64]], call(AttentionSpec::new(SCALE)))
+            .dtypes(TWO)
+            .moves(96 * 64 * ((3 + 3 * 2) + (4 + 3 * 2) + (2 + 3 * 2) + 2), 1.5),
         // Tiles of several sizes where there are cooperative matrices.
         shapes(1, [1, 1], [70, 70], [8, 8]).case("70", &[&[1, 1, 70, 8]], call(spec)).dtypes(TWO),
         shapes(1, [2, 1], [33, 40], [64, 64])
@@ -306,6 +358,8 @@ fn backward() -> Vec<Case> {
             .case("odd dims", &[&[1, 1, 5, 33]], call(spec))
             .dtypes(TWO),
     ]
+    .map(|case| case.tolerance(GIVEN))
+    .into()
 }
 
 fn backward_mask() -> Vec<Case> {
@@ -315,7 +369,7 @@ fn backward_mask() -> Vec<Case> {
         let op = AttentionBackwardMask::new(spec);
         Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
     };
-    vec![
+    [
         shapes(2, [2, 1], [5, 17], [8, 8]).case(
             "of queries and keys",
             &[&[2, 2, 5, 8], &[1, 1, 5, 17]],
@@ -326,7 +380,12 @@ fn backward_mask() -> Vec<Case> {
             &[&[2, 2, 5, 8], &[2, 1, 1, 7]],
             call,
         ),
+        shapes(2, [2, 1], [17, 255], [8, 8])
+            .case("255 keys", &[&[2, 2, 17, 8], &[1, 1, 17, 255]], call)
+            .dtypes(SINGLE),
     ]
+    .map(|case| case.tolerance(GIVEN))
+    .into()
 }
 
 /// Bits of codes and elements of a group.

@@ -23,6 +23,8 @@ const LOWEST = -3.4028235e38;
 // The bits of a score that takes no part, and those of its weight: a zero that no other weight is.
 const HIDDEN = 0xffffffffu;
 const ABSENT = 0x80000000u;
+// The first key that rows see of which nothing is to be written.
+const NOWHERE = 0xffffffffu;
 
 // Bits of a NaN are those of one NaN.
 fn bits_of(score: f32) -> u32 {

@@ -42,7 +42,15 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     var sums = none_v();
     let k_base = k_start() + key_head * p.keys * D;
     let v_base = v_start() + key_head * p.keys * DV;
+    look_first(lid);
     for (var key = begin; key < end; key += LINES) {
+        if (MASKED) {
+            var sees_some = false;
+            for (var c = lane; c < min(LINES, end - key); c += LANES) {
+                sees_some = sees_some || unmasked(range, mask_at, key + c);
+            }
+            if (!some_see(sees_some, lid)) { continue; }
+        }
         let products = products_k(k_base, key, end, r, lane, lid, subgroup);
         for (var t = 0u; t < PER; t++) {
             let c = lane + t * LANES;

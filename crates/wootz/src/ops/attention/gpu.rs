@@ -110,7 +110,8 @@ fn forward_with(
     let values = row_count(sizes) * sizes.value_dims;
     if sizes.keys == 0 {
         let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
-        text.sinks().write("out", 0).lse(lse).add(ENDED).add(include_str!("nothing.wgsl"));
+        text.lengths().sinks().write("out", 0).lse(lse).add(ENDED);
+        text.add(include_str!("nothing.wgsl")).reports_length();
         return text.launch("nothing", values.div_ceil(WIDTH));
     }
     check_dims(call, sizes)?;
@@ -142,7 +143,7 @@ fn forward_with(
     }
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.splits = cut.splits;
-    text.scratch("partials").sinks().valid_length().write("out", 0).lse(lse).add(ENDED);
+    text.scratch("partials").sinks().lengths_fit().write("out", 0).lse(lse).add(ENDED);
     text.add(include_str!("merge.wgsl"));
     text.launch("merge", values.div_ceil(WIDTH))
 }
@@ -258,7 +259,8 @@ fn rows(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Sizes) -> Result<(
     let same = Sizes { dims: 1, value_dims: 1, dtype: DType::F32, ..*sizes };
     let mut text = Text::new(call, spec, &same, Tile::of(16), Inputs::Backward);
     text.read("lse", 4).read("d", 5).lengths().row_data();
-    text.add(include_str!("rows.wgsl")).launch("rows", row_count(sizes).div_ceil(WIDTH))
+    text.add(include_str!("rows.wgsl")).reports_length();
+    text.launch("rows", row_count(sizes).div_ceil(WIDTH))
 }
 
 /// Heads without dims have no memory to bind.

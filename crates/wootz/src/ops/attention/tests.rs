@@ -35,6 +35,13 @@ struct Given {
     dout: Array,
 }
 
+impl Given {
+    fn astype(self, dtype: DType) -> Given {
+        let [q, k, v, dout] = [self.q, self.k, self.v, self.dout].map(|x| x.astype(dtype).unwrap());
+        Given { q, k, v, dout }
+    }
+}
+
 fn given(
     device: &Device,
     [heads, key_heads]: [usize; 2],
@@ -87,38 +94,115 @@ fn long_rows_agree_with_the_composition_on_every_device() {
 
 #[test]
 fn scores_of_magnitude_50_are_as_exact_as_others() {
-    let cpu = Device::cpu();
-    let x = given(&cpu, [2, 2], [70, 130], 16);
-    let wide = |x: &Array| x.astype(DType::F64).unwrap();
-    let wide = Given { q: wide(&x.q), k: wide(&x.k), v: wide(&x.v), dout: wide(&x.dout) };
-    let options = AttentionOptions { causal: true, ..AttentionOptions::new(20.0) };
-    for (got, want) in trained(&x, &options).iter().zip(&trained(&wide, &options)) {
-        // Scores of that size are off by some millionths, and so are their powers.
-        assert!(error(got, want) < 1e-4, "{}", error(got, want));
-        assert!(got.to_vec::<f32>().unwrap().iter().all(|x| x.is_finite()));
+    let wide = given(&Device::cpu(), [2, 2], [70, 130], 16).astype(DType::F64);
+    let options = AttentionOptions { causal: true, ..AttentionOptions::new(7.0) };
+    let scores = crate::ops::matmul(&wide.q, &wide.k.swapaxes(2, 3).unwrap()).unwrap();
+    let largest = scores.abs().unwrap().max(()).unwrap().item::<f64>().unwrap() * options.scale;
+    assert!((45.0..60.0).contains(&largest), "{largest}");
+    let want = trained(&wide, &options);
+    for device in devices() {
+        let x = given(&device, [2, 2], [70, 130], 16);
+        for (i, (got, want)) in trained(&x, &options).iter().zip(&want).enumerate() {
+            let got = crate::to_device(got, &Device::cpu()).unwrap();
+            let off = error(&got, want);
+            assert!(off < 2e-5, "{device}, result {i}: off by {off:e}");
+            assert!(got.to_vec::<f32>().unwrap().iter().all(|x| x.is_finite()));
+        }
     }
 }
 
 #[test]
-fn a_query_that_sees_nothing_gets_zeros_and_gives_none() {
+fn gradients_in_narrow_types_are_within_a_hundredth_of_those_in_doubles() {
+    let options = AttentionOptions { causal: true, ..AttentionOptions::new(0.3) };
     for device in devices() {
-        let x = given(&device, [2, 1], [6, 4], 8);
-        let seen: Vec<f32> =
-            (0..24).map(|i| if i / 4 == 2 { f32::NEG_INFINITY } else { 0.0 }).collect();
-        let mask = Array::from_slice_on(&seen, &[6, 4], &device).unwrap();
-        let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::new(1.0) };
-        let results = trained(&x, &options);
-        let values: Vec<Vec<f32>> = results.iter().map(|x| x.to_vec().unwrap()).collect();
-        assert!(values.iter().flatten().all(|x| x.is_finite()), "{device}");
-        for (what, values) in [("output", &values[0]), ("gradient", &values[1])] {
-            for head in 0..2 {
-                let row = &values[(head * 6 + 2) * 8..(head * 6 + 3) * 8];
-                assert_eq!(row, [0.0; 8], "{what} on {device}");
-                assert_ne!(values[(head * 6 + 3) * 8], 0.0, "{what} on {device}");
+        for dtype in [DType::F16, DType::BF16] {
+            let x = given(&device, [4, 2], [70, 90], 64).astype(dtype);
+            let here = |x: &Array| crate::to_device(x, &Device::cpu()).unwrap();
+            let [q, k, v, dout] = [&x.q, &x.k, &x.v, &x.dout].map(here);
+            let want = trained(&Given { q, k, v, dout }.astype(DType::F64), &options);
+            for (i, (got, want)) in trained(&x, &options).iter().zip(&want).enumerate() {
+                let [got, want] = [&here(got), want]
+                    .map(|x| x.astype(DType::F32).unwrap().to_vec::<f32>().unwrap());
+                let largest = want.iter().fold(0f32, |most, x| most.max(x.abs()));
+                let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
+                let off = off.fold(0.0, |most: f32, x| if x <= most { most } else { x });
+                assert!(
+                    off <= 1e-2 * largest,
+                    "{dtype} on {device}, result {i}: {off} of {largest}"
+                );
             }
         }
-        let with_lse = attention_with_lse(&x.q, &x.k, &x.v, &options).unwrap();
-        assert_eq!(with_lse.1.to_vec::<f32>().unwrap()[2], f32::NEG_INFINITY, "{device}");
+    }
+}
+
+/// The output and the gradients of `q`, `mask` and, if there are some, of `sinks`.
+fn trained_with_mask(x: &Given, mask: &Array, sinks: Option<&Array>) -> Vec<Vec<f32>> {
+    let inputs: Vec<Array> = [&x.q, mask].into_iter().chain(sinks).cloned().collect();
+    let function = |inputs: &[Array]| {
+        let options = AttentionOptions {
+            mask: Some(&inputs[1]),
+            sinks: inputs.get(2),
+            ..AttentionOptions::new(1.0)
+        };
+        Ok(vec![attention(&inputs[0], &x.k, &x.v, &options)?])
+    };
+    let (mut results, gradients) = vjp(function, &inputs, &[x.dout.clone()]).unwrap();
+    results.extend(gradients);
+    results.iter().map(|x| x.astype(DType::F32).unwrap().to_vec().unwrap()).collect()
+}
+
+#[test]
+fn a_query_that_sees_nothing_gets_zeros_and_gives_none() {
+    let (queries, keys, dims) = (6, 4, 8);
+    let hidden = |i: usize| i / keys == 2;
+    let seen: Vec<f32> =
+        (0..queries * keys).map(|i| if hidden(i) { f32::NEG_INFINITY } else { 0.0 }).collect();
+    for device in devices() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let x = Given {
+                q: numbers(1, &[2, 2, queries, dims], &device),
+                k: numbers(2, &[2, 1, keys, dims], &device),
+                v: numbers(3, &[2, 1, keys, dims], &device),
+                dout: numbers(4, &[2, 2, queries, dims], &device),
+            };
+            let x = x.astype(dtype);
+            let of = |values: &[f32], shape: &[usize]| {
+                let array = Array::from_slice_on(values, shape, &device).unwrap();
+                array.astype(dtype).unwrap()
+            };
+            let (mask, sinks) = (of(&seen, &[queries, keys]), of(&[0.5, -0.25], &[2]));
+            for sinks in [None, Some(&sinks)] {
+                let place = format!("{dtype} on {device}, sinks {}", sinks.is_some());
+                let values = trained_with_mask(&x, &mask, sinks);
+                assert!(values.iter().flatten().all(|x| x.is_finite()), "{place}");
+                for (what, values) in [("output", &values[0]), ("gradient", &values[1])] {
+                    for head in 0..4 {
+                        let row = |query: usize| &values[(head * queries + query) * dims..][..dims];
+                        assert_eq!(row(2), [0.0; 8], "{what} of {place}");
+                        assert_ne!(row(3)[0], 0.0, "{what} of {place}");
+                    }
+                }
+                for (i, &dmask) in values[2].iter().enumerate() {
+                    assert_eq!(dmask == 0.0, hidden(i), "gradient of the mask, {i}, {place}");
+                }
+                let options =
+                    AttentionOptions { mask: Some(&mask), sinks, ..AttentionOptions::new(1.0) };
+                let with_lse = attention_with_lse(&x.q, &x.k, &x.v, &options).unwrap();
+                let want = if sinks.is_some() { 0.5 } else { f32::NEG_INFINITY };
+                assert_eq!(with_lse.1.to_vec::<f32>().unwrap()[2], want, "{place}");
+            }
+        }
+        nothing_comes_of_what_sees_nothing(&device);
+    }
+}
+
+/// Where no query of any batch sees a key, all gradients are zeros.
+fn nothing_comes_of_what_sees_nothing(device: &Device) {
+    let x = given(device, [2, 1], [3, 40], 8);
+    let mask = Array::from_slice_on(&[f32::NEG_INFINITY; 120], &[3, 40], device).unwrap();
+    let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::new(1.0) };
+    for result in trained(&x, &options) {
+        assert!(result.to_vec::<f32>().unwrap().iter().all(|&x| x == 0.0), "{device}");
     }
 }
 
@@ -419,6 +503,103 @@ fn a_length_that_there_is_no_room_for_leaves_the_output_as_it_was() {
             assert!(done.unwrap_err().to_string().contains("key_length"), "{device}");
             let kept = out.memory_bytes().unwrap() == before.to_bytes().unwrap();
             assert!(kept, "{device}, {keys} keys");
+        }
+    }
+}
+
+/// The operations that take the ends of sequences, with what else they take.
+fn of_sequences(x: &Given, queries: &Array, keys: &Array) -> Vec<(crate::op::OpRef, Vec<Array>)> {
+    let device = x.q.device();
+    let spec = AttentionSpec {
+        lengths: Lengths::Sequences,
+        mask: MaskKind::Additive,
+        ..AttentionSpec::new(0.5)
+    };
+    let mask = numbers(5, &[1, 1, x.q.shape()[2], x.k.shape()[2]], device);
+    let rows = || numbers(6, &x.q.shape()[..3], device);
+    let with = |before: Vec<Array>| {
+        let more = [mask.clone(), queries.clone(), keys.clone()];
+        before.into_iter().chain(more).collect::<Vec<_>>()
+    };
+    let forward = vec![x.q.clone(), x.k.clone(), x.v.clone()];
+    let backward = [forward.clone(), vec![x.dout.clone(), rows(), rows()]].concat();
+    vec![
+        (Attention::new(spec).into(), with(forward)),
+        (AttentionBackward::new(spec).into(), with(backward.clone())),
+        (AttentionBackwardMask::new(spec).into(), with(backward)),
+    ]
+}
+
+#[test]
+fn ends_of_sequences_that_are_not_in_order_are_errors_on_every_device() {
+    let right = [[0, 2, 3], [0, 1, 5]];
+    for device in devices() {
+        let x = given(&device, [6, 2], [3, 5], 8);
+        for (argument, wrong) in [
+            ("query_ends", [0, 4, 3]),
+            ("query_ends", [1, 2, 3]),
+            ("query_ends", [0, 2, 2]),
+            ("query_ends", [0, -1, 3]),
+            ("key_ends", [0, 6, 5]),
+            ("key_ends", [0, 2, 6]),
+            ("key_ends", [0, 2, 4]),
+            ("key_ends", [-2, 2, 5]),
+        ] {
+            let ends = |own: &str, right: [i32; 3]| {
+                let ends = if own == argument { wrong } else { right };
+                Array::from_slice_on(&ends, &[3], &device).unwrap()
+            };
+            let (queries, keys) = (ends("query_ends", right[0]), ends("key_ends", right[1]));
+            let length = if argument == "query_ends" { 3 } else { 5 };
+            for (op, inputs) in of_sequences(&x, &queries, &keys) {
+                let name = op.name();
+                let outputs = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>()).unwrap();
+                let text = outputs[0].to_vec::<f32>().unwrap_err().to_string();
+                for word in [name, argument, &format!("ends in order from 0 to {length}")] {
+                    assert!(text.contains(word), "{device}, {wrong:?}: {text}: no {word}");
+                }
+            }
+        }
+        let ends = right.map(|ends| Array::from_slice_on(&ends, &[3], &device).unwrap());
+        for (op, inputs) in of_sequences(&x, &ends[0], &ends[1]) {
+            let outputs = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>()).unwrap();
+            outputs[0].to_vec::<f32>().unwrap();
+        }
+    }
+}
+
+#[test]
+fn ends_that_are_not_in_order_leave_the_outputs_as_they_were() {
+    for device in devices() {
+        // Few queries are split over many workgroups.
+        for lengths in [[40, 50], [2, 1000]] {
+            let x = given(&device, [2, 1], lengths, 8);
+            let ends = |last: i32| Array::from_slice_on(&[0, last], &[2], &device).unwrap();
+            let (queries, keys) = (ends(lengths[0] as i32), ends(lengths[1] as i32 - 1));
+            for (op, inputs) in of_sequences(&x, &queries, &keys) {
+                eval(&inputs).unwrap();
+                let metas: Vec<_> = inputs.iter().map(Array::meta).collect();
+                let outputs: Vec<Array> = (op.infer(&metas).unwrap().iter())
+                    .map(|meta| {
+                        let before = numbers(9, meta.shape(), &Device::cpu());
+                        let before = before.to_vec::<f32>().unwrap();
+                        Array::from_slice_on(&before, meta.shape(), &device).unwrap()
+                    })
+                    .collect();
+                let before: Vec<_> = outputs.iter().map(|x| x.to_bytes().unwrap()).collect();
+                let mut workspace = Workspace::new(&device, 1 << 16).unwrap();
+                let mut encoder = Encoder::new(&device).unwrap();
+                let (inputs, outputs): (Vec<&Array>, Vec<&Array>) =
+                    (inputs.iter().collect(), outputs.iter().collect());
+                let done = encoder
+                    .run(&*op, &inputs, &outputs, &mut workspace)
+                    .and_then(|()| encoder.submit()?.wait());
+                assert!(done.unwrap_err().to_string().contains("key_ends"), "{device}");
+                for (output, before) in outputs.iter().zip(&before) {
+                    let kept = output.memory_bytes().unwrap() == *before;
+                    assert!(kept, "{} on {device}, {lengths:?}", op.name());
+                }
+            }
         }
     }
 }

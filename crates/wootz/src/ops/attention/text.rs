@@ -12,6 +12,7 @@ use crate::quant::Scheme;
 
 const COMMON: &str = include_str!("common.wgsl");
 const LENGTHS_FIT: &str = include_str!("lengths_fit.wgsl");
+const ENDS_FIT: &str = include_str!("ends_fit.wgsl");
 /// Threads of a workgroup.
 pub(super) const WIDTH: usize = 256;
 
@@ -273,7 +274,14 @@ impl<'c, 'a> Text<'c, 'a> {
             }
         };
         let text = format!("fn hidden(score: f32, at: u32) -> u32 {{ {hidden} }}\n");
-        self.add(&text).add(include_str!("scores.wgsl"))
+        self.add(&text).add(include_str!("scores.wgsl"));
+        let masked = match self.spec.mask {
+            MaskKind::None => return self.add(include_str!("unmasked.wgsl")),
+            MaskKind::Bool => "return mask(at) == 0u;",
+            MaskKind::Additive => "return bitcast<u32>(mask(at)) == 0xff800000u;",
+        };
+        self.add(&format!("fn masked(at: u32) -> bool {{ {masked} }}\n"))
+            .add(include_str!("masked.wgsl"))
     }
 
     /// `sink(head)`.
@@ -307,19 +315,23 @@ impl<'c, 'a> Text<'c, 'a> {
         text.add(include_str!("sees.wgsl"))
     }
 
-    /// `lengths_fit(report)`: whether there is room for all lengths; without it nothing is written.
-    pub(super) fn valid_length(&mut self) -> &mut Self {
-        match self.optional()[2].filter(|_| self.spec.lengths == Lengths::Valid) {
-            Some(input) => self.read("length", input).add(LENGTHS_FIT),
-            None => self.add("fn lengths_fit() -> bool { return true; }\n"),
+    /// `lengths_fit()`: whether lengths and ends are right; without it nothing is written.
+    pub(super) fn lengths_fit(&mut self) -> &mut Self {
+        let [_, _, lengths, key_ends] = self.optional();
+        match (lengths, key_ends) {
+            (Some(query_ends), Some(key_ends)) => {
+                self.read("query_ends", query_ends).read("key_ends", key_ends).add(ENDS_FIT)
+            }
+            (Some(length), None) => self.read("length", length).add(LENGTHS_FIT),
+            _ => self.add("fn lengths_fit() -> bool { return true; }\n"),
         }
     }
 
-    /// `report_length()`, which reports a length that there is no room for. Comes last, because it binds
-    /// the status words.
+    /// `lengths_fit()` and `report_length(batch)`, which reports a length that there is no room for and ends
+    /// that are not in order. Comes last and behind `lengths`, because it binds the status words.
     pub(super) fn reports_length(&mut self) -> &mut Self {
-        let valid = self.spec.lengths == Lengths::Valid;
-        let Some(input) = self.optional()[2].filter(|_| valid) else {
+        let [_, _, lengths, key_ends] = self.optional();
+        let Some(lengths) = lengths else {
             return self.add(
                 "fn lengths_fit() -> bool { return true; }\nfn report_length(batch: u32) {}\n",
             );
@@ -329,13 +341,19 @@ impl<'c, 'a> Text<'c, 'a> {
             self.head,
             "@group(0) @binding({binding}) var<storage, read_write> status: array<atomic<u32>, 4>;"
         );
-        self.site = Some(self.call.status_site(input, self.sizes.keys + 1));
-        self.add(LENGTHS_FIT).add(
-            "fn report_length(batch: u32) {\n\
-             let own = bitcast<u32>(length(p.length_offset + batch));\n\
-             if (own > p.keys && atomicMin(&status[0], p.site) > p.site) {\n\
-             atomicStore(&status[1], own);\n}\n}\n",
-        )
+        let Sizes { queries, keys, .. } = self.sizes;
+        let Some(key_ends) = key_ends else {
+            self.site = Some(self.call.status_site(lengths, keys + 1));
+            return self.add(LENGTHS_FIT).add(include_str!("report_length.wgsl"));
+        };
+        // The next site is that of the keys.
+        let mut site = |input: usize, length: usize| {
+            self.call.status_site_of(input, format!("ends in order from 0 to {length}"))
+        };
+        let first = site(lengths, queries);
+        site(key_ends, keys);
+        self.site = Some(first);
+        self.add(ENDS_FIT).add(include_str!("report_ends.wgsl"))
     }
 
     /// `lse_set(row, value)`.

@@ -57,6 +57,26 @@ fn groups_and_a_bias_choose_as_deepseek_does() -> Result<()> {
 }
 
 #[test]
+fn the_weights_of_experts_are_scaled_behind_their_sum_on_every_device() -> Result<()> {
+    for device in crate::testing::devices() {
+        with_device(&device, || {
+            let logits = Array::new([[1.0f32, 1.0, 0.0], [0.0, 1.0, 1.0]])?;
+            let scale = Array::new([2.0f32, 3.0, 10.0])?;
+            let options = Router {
+                expert_scale: Some(&scale),
+                renormalise: true,
+                scale: 2.0,
+                ..Router::new(2)
+            };
+            let weights = router(&logits, &options)?.weights;
+            assert_eq!(weights.to_vec::<f32>()?, [2.0, 3.0, 3.0, 10.0], "{device}");
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[test]
 fn options_that_do_not_fit_are_errors_with_the_numbers() -> Result<()> {
     let logits = Array::ones(&[2, 6], DType::F32)?;
     let bias = Array::ones(&[5], DType::F32)?;
@@ -71,7 +91,8 @@ fn options_that_do_not_fit_are_errors_with_the_numbers() -> Result<()> {
         (groups(3, 1, 1), "groups.keep: expected 2 to 3, got 1"),
         (groups(3, 4, 1), "groups.keep: expected 2 to 3, got 4"),
         (groups(3, 2, 3), "groups.best: expected 1 to 2, got 3"),
-        (Router { bias: Some(&bias), ..Router::new(2) }, "[6]"),
+        (Router { bias: Some(&bias), ..Router::new(2) }, "bias: expected [6]"),
+        (Router { expert_scale: Some(&bias), ..Router::new(2) }, "expert_scale: expected [6]"),
     ] {
         let error = router(&logits, &options).map(|_| ()).unwrap_err().to_string();
         let words: Vec<&str> = expected.split(": expected ").collect();

@@ -20,8 +20,7 @@ pub(super) fn entries() -> Vec<Entry> {
             .fixed(1, DType::U32, 0.0..3.0)
             .fixed(2, DType::I32, -3.0..3.0)
             .dtypes(EVERY)
-            // Repeated indices: several roundings in one element.
-            .tolerance(Tolerance::Reduction)
+            .tolerance(Tolerance::Rounded(1.5, "every update of an element is rounded, as in MLX"))
     };
     let mut minimum = arrays("minimum at arrays", |x| x[0].at((.., &x[2], 1..4)).minimum(&x[3]));
     // A value of its own for each index: of equal ones every one has the whole gradient.

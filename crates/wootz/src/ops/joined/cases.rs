@@ -14,7 +14,7 @@ const BYTES: std::ops::Range<f64> = 0.0..48.0;
 
 /// A sum's error twice, and three roundings more.
 const GATED: Tolerance =
-    Tolerance::Because(6.0, "two products are rounded, and multiplied behind a gate");
+    Tolerance::Rounded(6.0, "two products are rounded, and multiplied behind a gate");
 
 /// Affine weights of 64 columns of the arrays that are given.
 fn affine(x: &[Array]) -> Result<Quantized> {

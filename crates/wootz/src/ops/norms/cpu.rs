@@ -38,7 +38,10 @@ pub(super) fn forward(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
 
 /// The norm of `x` plus the second input, and that sum as a second output.
 pub(super) fn forward_of_sum(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
-    for_dtype!(call, forward_of_sum_as; norm)
+    if norm.centred {
+        return for_dtype!(call, forward_of_sum_as, true; norm);
+    }
+    for_dtype!(call, forward_of_sum_as, false; norm)
 }
 
 pub(super) fn inverse(call: &mut CpuCall<'_>, eps: f32) -> Result<()> {
@@ -82,16 +85,20 @@ fn forward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: Nor
     Ok(())
 }
 
-fn forward_of_sum_as<T: Element>(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
-    let columns = columns_of(call);
+fn forward_of_sum_as<T: Element, const CENTRED: bool>(
+    call: &mut CpuCall<'_>,
+    norm: Norm,
+) -> Result<()> {
+    let (columns, op) = (columns_of(call), call.op.name());
     let (x, added) = (call.input::<T>(0)?, call.input::<T>(1)?);
     let weight = norm.weight().map(|input| call.input::<T>(input)).transpose()?;
+    let bias = norm.bias().map(|input| call.input::<T>(input)).transpose()?;
     let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
     let chunk_size = rows_per_chunk * columns;
     let (y, others, _) = outputs_and_scratch::<T>(call, 0)?;
     let sum = match others {
         [sum, ..] => typed::<T>(sum.bytes)?,
-        [] => return Err(Error::argument("add_rms_norm", "outputs", "two arrays", 1)),
+        [] => return Err(Error::argument(op, "outputs", "two arrays", 1)),
     };
     threads::chunks2_mut(y, chunk_size, sum, chunk_size, |chunk, y, sum| {
         let mut tiles = Tiles::new();
@@ -101,8 +108,8 @@ fn forward_of_sum_as<T: Element>(call: &mut CpuCall<'_>, norm: Norm) -> Result<(
             let first = (chunk * rows_per_chunk + row) * columns;
             let (x, added) = (&x[first..first + columns], &added[first..first + columns]);
             crate::cpu::simd::run(AddRows { x, added, sum: &mut *sum, tiles: &mut tiles });
-            let (x, bias, streamed, tiles) = (Some(&*sum), None, false, &mut tiles);
-            let row = Forward::<T, false> { norm, x, weight, bias, y, streamed, tiles };
+            let (x, streamed, tiles) = (Some(&*sum), false, &mut tiles);
+            let row = Forward::<T, CENTRED> { norm, x, weight, bias, y, streamed, tiles };
             crate::cpu::simd::run(row);
         }
     });

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "gpu")]
 use super::gpu;
-use super::{Norm, SHAPES, cpu, expect_eps, expect_like_x, expect_rows, like, wide};
+use super::{MANY, Norm, SHAPES, cpu, expect_eps, expect_like_x, expect_rows, like, wide};
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
@@ -23,6 +23,10 @@ pub(super) fn entries() -> Vec<Entry> {
         forward.push(case(shape, 1, |x| Ok(vec![l2_norm(&x[0], EPS)?])));
         backward.push(case(shape, 2, |x| Ok(vec![l2_norm_backward(&x[0], &x[1], EPS)?])));
     }
+    let counted = MANY[0] * MANY[1];
+    forward.push(case(&MANY, 1, |x| Ok(vec![l2_norm(&x[0], EPS)?])).moves(2 * counted, 1.1));
+    let gradient = case(&MANY, 2, |x| Ok(vec![l2_norm_backward(&x[0], &x[1], EPS)?]));
+    backward.push(gradient.moves(3 * counted, 1.1));
     vec![
         Entry { name: "l2_norm", cases: forward },
         Entry { name: "l2_norm_backward", cases: backward },

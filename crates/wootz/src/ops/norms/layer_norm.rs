@@ -3,8 +3,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    MANY, MANY_BLOCKS, Norm, SHAPES, columns_of, cpu, expect_eps, expect_like_x, expect_row,
-    expect_rows, like, partials_bytes, wide,
+    MANY, MANY_BLOCKS, Norm, ROUNDED, SHAPES, columns_of, cpu, expect_eps, expect_like_x,
+    expect_row, expect_rows, like, partials_bytes, wide,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -30,7 +30,8 @@ pub(super) fn entries() -> Vec<Entry> {
         }),
         case("without bias".into(), &[&[3, 33], &[33]], |x| {
             Ok(vec![layer_norm(&x[0], Some(&x[1]), None, EPS)?])
-        }),
+        })
+        .tolerance(ROUNDED),
         case("without weight".into(), &[&[3, 33], &[33]], |x| {
             Ok(vec![layer_norm(&x[0], None, Some(&x[1]), EPS)?])
         }),
@@ -45,9 +46,8 @@ pub(super) fn entries() -> Vec<Entry> {
     ];
     let of = |shape: &[usize]| {
         let last = &shape[shape.len() - 1..];
-        case(format!("{shape:?}"), &[shape, last, last], |x| {
-            Ok(vec![layer_norm(&x[0], Some(&x[1]), Some(&x[2]), EPS)?])
-        })
+        let call = |x: &[Array]| Ok(vec![layer_norm(&x[0], Some(&x[1]), Some(&x[2]), EPS)?]);
+        Case::new(format!("{shape:?}"), &[shape, last, last], call).tolerance(ROUNDED)
     };
     let back = |shape: &[usize]| {
         let last = &shape[shape.len() - 1..];
@@ -59,7 +59,7 @@ pub(super) fn entries() -> Vec<Entry> {
     forward.extend(SHAPES.map(of));
     forward.push(of(&MANY).moves(2 * MANY[0] * MANY[1], 1.1));
     backward.extend(SHAPES.map(back));
-    backward.push(back(&MANY_BLOCKS).moves(3 * MANY_BLOCKS[0] * MANY_BLOCKS[1], 1.1));
+    backward.extend(MANY_BLOCKS.map(|shape| back(&shape).moves(3 * shape[0] * shape[1], 1.1)));
     vec![
         Entry { name: "layer_norm", cases: forward },
         Entry { name: "layer_norm_backward", cases: backward },

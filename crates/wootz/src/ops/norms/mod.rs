@@ -1,11 +1,11 @@
 //! Normalisation over the last axis: `rms_norm`, `layer_norm` and `l2_norm`, with their backward
-//! kernels as operations of their own, and `rms_norm` of a sum, which saves a pass over memory; and
+//! kernels as operations of their own, and norms of a sum, which save a pass over memory; and
 //! `group_norm`, over the positions of a sample, with kernels of its own. Everything accumulates in `float32`, or in `float64` for `float64`.
 //!
 //! All but that are one kernel: layer_norm is rms_norm of rows whose mean was taken away, and l2_norm has the
 //! sum of the squares for their mean.
 
-mod add_rms_norm;
+mod add_norm;
 mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
@@ -17,7 +17,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
-pub use add_rms_norm::*;
+pub use add_norm::*;
 pub use group_norm::*;
 pub use l2_norm::*;
 pub use layer_norm::*;
@@ -26,7 +26,8 @@ pub use rms_norm::*;
 use crate::array::{Array, DType, Meta};
 use crate::error::{Error, Result};
 use crate::op::{
-    Entry, Metas, Op, argument_name, expect_contiguous, expect_dtype, expect_float, expect_shape,
+    Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_dtype, expect_float,
+    expect_shape,
 };
 use crate::ops::reshape;
 
@@ -59,7 +60,7 @@ impl Norm {
     }
 
     fn bias(self) -> Option<usize> {
-        self.biased.then_some(1 + self.weighted as usize)
+        self.biased.then_some(1 + self.added as usize + self.weighted as usize)
     }
 
     fn cotangent(self) -> usize {
@@ -91,14 +92,20 @@ const SHAPES: [&[usize]; 11] = [
 /// Rows in which a GPU's bytes are counted: so many that what they share is little. A gradient's are
 /// shared by blocks of rows.
 const MANY: [usize; 2] = [64, 256];
-const MANY_BLOCKS: [usize; 2] = [8192, 8];
+const MANY_BLOCKS: [[usize; 2]; 2] = [[8192, 8], [2048, 32]];
+
+/// As MLX does it.
+const ROUNDED: Tolerance = Tolerance::Rounded(
+    1.5,
+    "normalised values are rounded before they meet weight and bias, as in MLX",
+);
 
 /// Cases of all operations.
 pub(crate) fn entries() -> Vec<Entry> {
     let mut entries = rms_norm::entries();
     entries.extend(layer_norm::entries());
     entries.extend(l2_norm::entries());
-    entries.extend(add_rms_norm::entries());
+    entries.extend(add_norm::entries());
     entries.extend(group_norm::entries());
     entries
 }
@@ -120,10 +127,14 @@ fn columns_of(x: &Array) -> usize {
 }
 
 /// How many blocks the rows are cut into for the weight's gradient, and how many rows a block has.
-/// Only the shape decides, so that the order of the sum never changes.
+/// Only the shape decides, so that the order of the sum never changes. On a GPU a block has up to 32 rows
+/// while there are 64 blocks, so that what blocks leave behind is little beside the rows.
 fn blocks_of(rows: usize, gpu: bool) -> (usize, usize) {
-    let most = if gpu { 256 } else { 64 };
-    let rows_per_block = rows.div_ceil(most).max(1);
+    let rows_per_block = match gpu {
+        true => rows.div_ceil(256).max(rows.div_ceil(64).min(32)),
+        false => rows.div_ceil(64),
+    };
+    let rows_per_block = rows_per_block.max(1);
     (rows.div_ceil(rows_per_block), rows_per_block)
 }
 

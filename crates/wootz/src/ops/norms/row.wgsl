@@ -15,6 +15,15 @@ fn with_added(step: u32, i: u32) -> Span {
     return span_rounded(x_row(step, p.x_offset + i) + added_span(p.added_offset + i));
 }
 
+// The mean of the first elements that are added to a row, as of those of the row itself.
+fn added_shift(base: u32, lid: u32) -> f32 {
+    if (!CENTRED) { return 0.0; }
+    let column = span_column(0u, lid);
+    var value = 0.0;
+    if (column < p.columns) { value = span_sum(added_span(p.added_offset + base + column)); }
+    return group_sum(vec2<f32>(value, 0.0), lid).x / f32(min(p.columns, WIDTH * SPAN));
+}
+
 @compute @workgroup_size(WIDTH)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
         @builtin(local_invocation_index) lid: u32) {
@@ -32,7 +41,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             sum_span_set(base + column, value);
         }
     }
-    let shift = row_shift(p.x_offset + base, p.columns, lid);
+    var shift = row_shift(p.x_offset + base, p.columns, lid);
+    // Of rows that are not kept, what is added has a mean of its own.
+    if (ADDED && KEPT == 0u) { shift += added_shift(base, lid); }
     var sums = vec2<f32>(0.0);
     for (var step = 0u; step < steps; step++) {
         let column = span_column(step, lid);

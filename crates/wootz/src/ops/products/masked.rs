@@ -15,7 +15,7 @@ pub(super) fn entries() -> Vec<Entry> {
     let factors = Case::new("factors", &[&[2, 5, 4], &[4, 3], &[2, 1]], |x| {
         Ok(vec![block_masked_mm(&x[0], &x[1], 3, Some(&x[2]), None, None)?])
     });
-    let rounded = Tolerance::Because(2.0, "factors of tiles multiply what was rounded, as in MLX");
+    let rounded = Tolerance::Rounded(2.0, "factors of tiles multiply what was rounded, as in MLX");
     let cases = vec![truths.tolerance(Tolerance::Contraction), factors.tolerance(rounded)];
     vec![Entry { name: "block_masked_mm", cases }]
 }

@@ -22,7 +22,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         Entry {
             name: "vecdot",
             cases: vec![two(&[2, 5], &[1, 5], |a, b| vecdot(a, b, -1)).tolerance(
-                Tolerance::Because(2.0, "products are rounded before they are summed, as in MLX"),
+                Tolerance::Rounded(2.0, "products are rounded before they are summed, as in MLX"),
             )],
         },
     ];

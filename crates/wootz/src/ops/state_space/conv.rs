@@ -46,6 +46,8 @@ pub(super) fn entries() -> Vec<Entry> {
             case("one step", [3, 1, 5, 4], true, false),
             case("no state", [2, 4, 3, 1], false, false),
             case("many", [1, 70, 33, 2], true, false),
+            case("17 steps", [2, 17, 6, 4], true, false),
+            case("255 steps", [2, 255, 3, 4], true, false),
             case("no steps", [2, 0, 3, 3], true, false),
         ],
     }]

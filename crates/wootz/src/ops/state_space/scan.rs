@@ -49,6 +49,8 @@ pub(super) fn entries() -> Vec<Entry> {
                 one("from zeros", [2, 5, 3, 4], false),
                 one("from a state", [1, 3, 5, 2], true),
                 one("one step", [2, 1, 3, 4], true),
+                one("17 steps", [2, 17, 2, 3], true).dtypes(&[DType::F32]),
+                one("255 steps", [2, 255, 2, 2], false).range(-0.5..0.5).dtypes(&[DType::F32]),
             ],
         },
         Entry {
@@ -57,6 +59,10 @@ pub(super) fn entries() -> Vec<Entry> {
                 two("from zeros", [2, 3, 1, 2, 4, 3], false),
                 two("from a state, groups", [1, 3, 2, 4, 3, 5], true),
                 two("several chunks", [1, 34, 1, 1, 2, 3], true),
+                two("17 steps", [2, 17, 1, 2, 2, 3], true).dtypes(&[DType::F32]),
+                two("255 steps", [2, 255, 1, 2, 2, 2], false)
+                    .range(-0.5..0.5)
+                    .dtypes(&[DType::F32]),
             ],
         },
     ]

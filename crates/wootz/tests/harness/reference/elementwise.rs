@@ -60,6 +60,9 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "exp" => |x| x.exp(),
         "expm1" => |x| x.exp_m1(),
         "floor" => |x| x.floor(),
+        "gelu" => gelu,
+        "gelu_approx" => gelu_approx,
+        "gelu_fast_approx" => |x| x * sigmoid(1.702 * x),
         "isfinite" => |x| truth(x.is_finite()),
         "isinf" => |x| truth(x.is_infinite()),
         "isnan" => |x| truth(x.is_nan()),
@@ -69,13 +72,17 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "log10" => |x| x.log10(),
         "log1p" | "log1p_c" => |x| x.ln_1p(),
         "log2" => |x| x.log2(),
+        "log_sigmoid" => |x| sigmoid(x).ln(),
         "logical_not" => |x| truth(x == 0.0),
+        "mish" => |x| x * x.exp().ln_1p().tanh(),
         "negative" => |x| -x,
         "radians" => |x| x * (std::f64::consts::PI / 180.0),
         "reciprocal" => |x| 1.0 / x,
+        "relu" => |x| x.max(0.0),
+        "relu2" => |x| x.max(0.0) * x.max(0.0),
         "rint" => |x| x.round_ties_even(),
         "rsqrt" => |x| 1.0 / x.sqrt(),
-        "sigmoid" => |x| 1.0 / (1.0 + (-x).exp()),
+        "sigmoid" => sigmoid,
         "sign" => |x| {
             if x > 0.0 {
                 1.0
@@ -85,8 +92,11 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
                 x
             }
         },
+        "silu" => |x| x * sigmoid(x),
         "sin" => |x| x.sin(),
         "sinh" => |x| x.sinh(),
+        "softcap" => |x| 1.5 * (x / 1.5).tanh(),
+        "softplus" => |x| x.exp().ln_1p(),
         "sqrt" => |x| x.sqrt(),
         "square" => |x| x * x,
         "tan" => |x| x.tan(),
@@ -94,6 +104,19 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "tanh" => |x| x.tanh(),
         _ => return None,
     })
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn gelu(x: f64) -> f64 {
+    0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2))
+}
+
+fn gelu_approx(x: f64) -> f64 {
+    let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+    0.5 * x * (1.0 + inner.tanh())
 }
 
 /// By Newton's method on `erf`.
@@ -125,6 +148,8 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         "bitwise_xor" => |a, b, _| (a as i64 ^ b as i64) as f64,
         "divide" => |a, b, _| a / b,
         "equal" => |a, b, _| truth(a == b),
+        "geglu" => |a, b, _| gelu(a) * b,
+        "geglu_approx" => |a, b, _| gelu_approx(a) * b,
         "floor_divide" => |a, b, d| match b == 0.0 && !d.is_float() {
             true => 0.0,
             // As all results of the dtype, the quotient is rounded.
@@ -153,6 +178,7 @@ fn binary(name: &str) -> Option<fn(f64, f64, DType) -> f64> {
         },
         "right_shift" => |a, b, _| (a / 2f64.powf(b)).floor(),
         "subtract" => |a, b, _| a - b,
+        "swiglu" => |a, b, _| a * sigmoid(a) * b,
         _ => return None,
     })
 }

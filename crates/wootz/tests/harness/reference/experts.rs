@@ -14,6 +14,7 @@ pub(crate) fn cases() -> Vec<Known> {
             groups: Some(ExpertGroups { count: 4, keep: 2, best: 2 }),
             ..Router::new(4)
         }),
+        scaled(),
         Known::new(
             "combine_experts",
             &[&[3, 4, 5], &[3, 4]],
@@ -26,6 +27,32 @@ pub(crate) fn cases() -> Vec<Known> {
         )
         .with(|case| case.tolerance(Tolerance::Contraction)),
     ]
+}
+
+/// The router with a factor for each of six experts.
+fn scaled() -> Known {
+    let mut known = Known::new("router", &[&[5, 6], &[6]], |x| Ok(x[0].clone()), |x| x[0].clone());
+    known.case.call = wootz::op::CaseCall(Box::new(|x: &[Array]| {
+        let options = Router { expert_scale: Some(&x[1]), renormalise: true, ..Router::new(2) };
+        let Routes { indices, weights } = router(&x[0], &options)?;
+        Ok(vec![indices, weights])
+    }));
+    known.function = Function::new(|x, _| {
+        let (mut indices, mut weights) = (Vec::new(), Vec::new());
+        for row in x[0].data.chunks(6) {
+            let mut order: Vec<usize> = (0..6).collect();
+            order.sort_by(|&a, &b| row[b].total_cmp(&row[a]));
+            let sum = row[order[0]].exp() + row[order[1]].exp();
+            for &i in &order[..2] {
+                indices.push(i as f64);
+                weights.push(row[i].exp() / sum * x[1].data[i]);
+            }
+        }
+        let shape = vec![5, 2];
+        vec![Tensor { shape: shape.clone(), data: indices }, Tensor { shape, data: weights }]
+    });
+    let single = |case: wootz::op::Case| case.dtypes(&[DType::F32]);
+    known.label("scale of each expert").with(|case| single(case).tolerance(Tolerance::Reduction))
 }
 
 /// The router on rows of twelve experts, which sorts indices by score and then by number.

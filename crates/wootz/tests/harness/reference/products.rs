@@ -7,7 +7,7 @@ use super::Known;
 use super::tensor::Tensor;
 
 /// Of what is computed in several steps, as in MLX.
-const ROUNDED: Tolerance = Tolerance::Because(4.0, "steps in between are rounded, as in MLX");
+const ROUNDED: Tolerance = Tolerance::Rounded(4.0, "steps in between are rounded, as in MLX");
 
 pub(crate) fn cases() -> Vec<Known> {
     let products = [

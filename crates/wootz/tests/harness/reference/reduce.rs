@@ -2,8 +2,8 @@
 
 use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
-    Axes, CrossEntropyOptions, DType, add_rms_norm, cross_entropy_with, group_norm, kl_divergence,
-    l2_norm, l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm,
+    Axes, CrossEntropyOptions, DType, add_layer_norm, add_rms_norm, cross_entropy_with, group_norm,
+    kl_divergence, l2_norm, l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm,
     rms_norm_backward, rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
 };
 
@@ -129,6 +129,19 @@ fn vocabulary() -> Vec<Known> {
     ]
 }
 
+const NORMAL: Tolerance = Tolerance::Rounded(
+    1.5,
+    "normalised values are rounded before they meet weight and bias, as in MLX",
+);
+
+fn with_tolerance(case: Known) -> Known {
+    let tolerance = match case.op {
+        "rms_norm" | "layer_norm" | "add_rms_norm" | "add_layer_norm" => NORMAL,
+        _ => Tolerance::Reduction,
+    };
+    case.with(|case| case.tolerance(tolerance))
+}
+
 /// Rows of 5, with what `rms_norm` divides them by.
 fn rms_norms() -> Vec<Known> {
     const EPS: f32 = 1e-2;
@@ -185,6 +198,23 @@ fn rms_norms() -> Vec<Known> {
             }),
         },
         Known {
+            op: "add_layer_norm",
+            case: Case::new("reference", &[shape, shape, &[5], &[5]], |x| {
+                let (y, sum) = add_layer_norm(&x[0], &x[1], &x[2], &x[3], EPS)?;
+                Ok(vec![y, sum])
+            }),
+            function: Function::new(|x, _| {
+                let sum = Tensor::from_fn(&[4, 5], |i| x[0].at(i) + x[1].at(i));
+                let centred = Tensor::from_fn(&[4, 5], |i| {
+                    sum.at(i) - (0..5).map(|column| sum.at(&[i[0], column])).sum::<f64>() / 5.0
+                });
+                let normal = |i: &[usize]| {
+                    centred.at(i) * inverse(&centred, i[0]) * x[2].data[i[1]] + x[3].data[i[1]]
+                };
+                vec![Tensor::from_fn(&[4, 5], normal), sum]
+            }),
+        },
+        Known {
             op: "rms_norm_backward",
             case: Case::new("reference", &[shape, &[5], shape], |x| {
                 let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
@@ -196,7 +226,7 @@ fn rms_norms() -> Vec<Known> {
             }),
         },
     ];
-    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
+    cases.into_iter().map(with_tolerance).collect()
 }
 
 /// Rows of 5 divided by their length.
@@ -227,7 +257,7 @@ fn l2_norms() -> Vec<Known> {
             },
         ),
     ];
-    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
+    cases.into_iter().map(with_tolerance).collect()
 }
 
 /// Rows of 5 of which the mean is taken away.
@@ -277,7 +307,7 @@ fn layer_norms() -> Vec<Known> {
             }),
         },
     ];
-    cases.into_iter().map(|case| case.with(|c| c.tolerance(Tolerance::Reduction))).collect()
+    cases.into_iter().map(with_tolerance).collect()
 }
 
 /// Two groups of features over all positions of a sample.
@@ -304,7 +334,7 @@ fn group_norms() -> Vec<Known> {
             },
         )
         .label(label)
-        .with(|c| c.tolerance(Tolerance::Reduction))
+        .with(|c| c.tolerance(NORMAL))
     };
     vec![case("neighbours", true), case("every second feature", false)]
 }

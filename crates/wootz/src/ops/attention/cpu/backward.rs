@@ -257,6 +257,9 @@ where
                 dq.fill(zero);
                 self.with_queries(batch, head * queries + first, count, |rows| {
                     for tile in rows.seen.tiles(range.clone(), KEYS) {
+                        if self.sight.hides(batch, rows.rows.clone(), &rows.seen, &tile) {
+                            continue;
+                        }
                         let local = tile.start - range.start..tile.end - range.start;
                         let open = self.tile(
                             rows,
@@ -342,6 +345,9 @@ where
                     let rows = rows_of(first);
                     self.with_queries(batch, head * queries + rows.start, rows.len(), |rows| {
                         for tile in rows.seen.tiles(0..keys, KEYS) {
+                            if self.sight.hides(batch, rows.rows.clone(), &rows.seen, &tile) {
+                                continue;
+                            }
                             self.tile(rows, &all, tile.clone(), tile.clone(), &mut tiles, None);
                             for (key, line) in tile.zip(tiles.ds.chunks_exact(rows.pitch)) {
                                 for (row, &ds) in line[..rows.rows.len()].iter().enumerate() {

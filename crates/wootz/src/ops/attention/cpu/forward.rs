@@ -206,6 +206,9 @@ where
         let mut state = self.start(within.start == 0);
         let seen = self.sight.of_rows(self.batch, self.rows.clone());
         for (number, keys) in seen.tiles(within, tile_keys).enumerate() {
+            if self.sight.hides(self.batch, self.rows.clone(), &seen, &keys) {
+                continue;
+            }
             let scores = &mut scores[..keys.len() * pitch];
             let layout = if few { Layout::few(keys.len()) } else { Layout::many(pitch) };
             let k = self.k.wide(keys.clone(), spare_k);

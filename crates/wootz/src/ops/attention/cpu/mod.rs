@@ -253,6 +253,29 @@ where
         self.spec.mask == MaskKind::None && seen.all.start <= keys.start && keys.end <= seen.all.end
     }
 
+    /// Whether the mask leaves no row anything of these keys, so that they need not be gone through.
+    fn hides(&self, batch: usize, rows: Range<usize>, seen: &Seen, keys: &Range<usize>) -> bool {
+        let [.., by_key] = self.sizes.mask_strides();
+        let hidden = |at: usize| match self.spec.mask {
+            MaskKind::None => false,
+            MaskKind::Bool => self.bools[at] == 0,
+            MaskKind::Additive => self.added[at].widen() == <T::Wide as Float>::NEG_INFINITY,
+        };
+        self.spec.mask != MaskKind::None
+            && rows.zip(&seen.each).all(|(row, &(start, end))| {
+                let at = self.mask_row(batch, row);
+                let mut keys = keys.start.max(start as usize)..keys.end.min(end as usize);
+                keys.all(|key| hidden(at + key * by_key))
+            })
+    }
+
+    /// Where the mask of a row begins.
+    fn mask_row(&self, batch: usize, row: usize) -> usize {
+        let [by_batch, by_head, by_query, _] = self.sizes.mask_strides();
+        let queries = self.sizes.queries;
+        batch * by_batch + row / queries * by_head + row % queries * by_query
+    }
+
     /// Adds the mask to a tile of scores, and makes −∞ what is not seen.
     fn apply(
         &self,
@@ -264,8 +287,7 @@ where
         layout: Layout,
     ) {
         let hidden = <T::Wide as Float>::NEG_INFINITY;
-        let [by_batch, by_head, by_query, by_key] = self.sizes.mask_strides();
-        let queries = self.sizes.queries;
+        let [.., by_key] = self.sizes.mask_strides();
         if self.spec.mask == MaskKind::None && layout.by_row == 1 {
             // Along the lines, as they lie.
             for (line, key) in keys.enumerate() {
@@ -280,7 +302,7 @@ where
         for (column, row) in rows.enumerate() {
             let (start, end) = seen.each[column];
             let (start, end) = (start as usize, end as usize);
-            let at = batch * by_batch + row / queries * by_head + row % queries * by_query;
+            let at = self.mask_row(batch, row);
             for (line, key) in keys.clone().enumerate() {
                 let score = &mut scores[layout.at(column, line)];
                 if key < start || key >= end {

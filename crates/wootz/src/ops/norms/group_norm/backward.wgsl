@@ -25,9 +25,12 @@ fn main(
         terms += sums * weight(p.weight + column);
     }
     let level = group_sum(terms, lid) / f32(count);
-    for (var i = lid; i < count; i += WIDTH) {
+    let steps = span_steps(count);
+    for (var step = 0u; step < steps; step++) {
+        let i = span_column(step, lid);
+        if (i >= count) { continue; }
         let at = place(number, i);
-        let normal = (x(p.x + at) - found.x) * found.y;
+        let normal = (x_of(step, at) - found.x) * found.y;
         let term = dy(p.dy + at) * weight(p.weight + at % p.features);
         out_set(at, (term - level.x - normal * level.y) * found.y);
     }

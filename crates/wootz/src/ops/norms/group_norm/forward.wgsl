@@ -8,10 +8,13 @@ fn main(
     if (number >= p.all) { return; }
     let count = p.positions * (p.features / p.groups);
     let found = moments(number, count, lid);
-    for (var i = lid; i < count; i += WIDTH) {
+    let steps = span_steps(count);
+    for (var step = 0u; step < steps; step++) {
+        let i = span_column(step, lid);
+        if (i >= count) { continue; }
         let at = place(number, i);
-        let normal = rounded((x(p.x + at) - found.x) * found.y);
-        let scaled = rounded(normal * weight(p.weight + at % p.features));
-        out_set(at, scaled + bias(p.bias + at % p.features));
+        let normal = span_rounded((x_of(step, at) - Span(found.x)) * found.y);
+        let scaled = span_rounded(normal * weight_span(p.weight + at % p.features));
+        out_span_set(at, scaled + bias_span(p.bias + at % p.features));
     }
 }

@@ -1,13 +1,17 @@
-//! Normalisation of groups on the GPU: a workgroup has a group of a sample; the gradients of weight
-//! and bias are sums down columns of what the groups found.
+//! Normalisation of groups on the GPU: a workgroup has a group of a sample, in its registers if it has at
+//! most [`KEPT`] elements for each thread; else it is read three times. The gradients of weight and bias are
+//! sums down columns of what the groups found.
 
 use super::{Groups, Sizes};
 use crate::array::DType;
 use crate::error::Result;
+use crate::gpu::rows::Rows;
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
-/// Threads of a workgroup that sums down a column.
+/// Threads of a workgroup.
 const WIDTH: usize = 256;
+/// Elements of a group that a thread keeps in registers.
+const KEPT: usize = 32;
 
 pub(super) fn forward(call: &mut GpuCall<'_>, norm: Groups) -> Result<()> {
     launch(call, norm, "forward", include_str!("forward.wgsl"), None)
@@ -58,30 +62,36 @@ fn launch(
     let dtype = call.meta(0).dtype;
     let bias = if dy.is_some() { None } else { norm.bias() };
     let inputs = [("x", Some(0)), ("weight", norm.weight()), ("bias", bias), ("dy", dy)];
+    let size = features / norm.groups;
+    // Whole words are neighbours of one group; a gradient goes down columns.
+    let pairs = norm.neighbours && size.is_multiple_of(2) && dy.is_none();
+    let offsets = inputs.iter().filter_map(|&(_, input)| Some(call.meta(input?).layout.offset));
+    let offsets = offsets.chain((!pairs).then_some(1));
+    let rows = Rows::new(dtype, positions * size, offsets, WIDTH, KEPT);
     let source = || {
-        let mut source = packed::PACKING.to_string();
+        let mut source = [packed::PACKING, &rows.types()].concat();
         let mut binding = 0;
         for (name, input) in inputs {
             if input.is_some() {
-                source.push_str(&packed::reader(name, binding, dtype));
+                source.push_str(&rows.reader(name, binding));
                 binding += 1;
             } else {
                 let number = if name == "weight" { "1.0" } else { "0.0" };
                 source.push_str(&format!("fn {name}(i: u32) -> f32 {{ return {number}; }}\n"));
+                source.push_str(&rows.number(name, number));
             }
         }
-        source.push_str(&packed::writer("out", binding, dtype));
+        source.push_str(&rows.writer("out", binding));
         if dy.is_some() {
             source.push_str(&packed::writer("partials", binding + 1, DType::F32));
         }
-        source.push_str(&format!("const WIDTH = {WIDTH}u;\n"));
-        let round = packed::round(dtype, "value");
-        source.push_str(&format!("fn rounded(value: f32) -> f32 {{ return {round}; }}\n"));
         let place = if norm.neighbours { "group * size + i" } else { "i * p.groups + group" };
         source.push_str(&format!(
             "fn feature(group: u32, size: u32, i: u32) -> u32 {{ return {place}; }}\n"
         ));
-        source + include_str!("../group.wgsl") + include_str!("moments.wgsl") + text
+        source += include_str!("../group.wgsl");
+        source += include_str!("moments.wgsl");
+        rows.typed(&(source + text))
     };
     let mut bindings: Vec<Bind<'_>> =
         inputs.iter().filter_map(|&(_, input)| input).map(Bind::Input).collect();
@@ -94,7 +104,11 @@ fn launch(
     params.extend(inputs.map(|(_, input)| offset(input)));
     let Groups { weighted, neighbours, .. } = norm;
     call.launch(&Kernel {
-        variant: format!("{name}/{dtype}/{weighted}/{}/{neighbours}", bias.is_some()),
+        variant: format!(
+            "{name}/{dtype}/{}/{weighted}/{}/{neighbours}",
+            rows.key(),
+            bias.is_some()
+        ),
         source: &source,
         bindings: &bindings,
         params: &params,

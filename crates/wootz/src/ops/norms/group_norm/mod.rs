@@ -6,7 +6,7 @@ mod cpu;
 #[cfg(feature = "gpu")]
 mod gpu;
 
-use super::{expect_eps, expect_like_x, expect_row, expect_rows, like, wide};
+use super::{ROUNDED, expect_eps, expect_like_x, expect_row, expect_rows, like, wide};
 use crate::array::{Array, DType, Meta};
 use crate::autograd::composed_vjp;
 use crate::cpu::CpuCall;
@@ -26,7 +26,7 @@ pub(super) fn entries() -> Vec<Entry> {
         Case::new(label, &[shape, last, last], move |x| {
             Ok(vec![group_norm(&x[0], groups, Some(&x[1]), Some(&x[2]), EPS, neighbours)?])
         })
-        .tolerance(Tolerance::Reduction)
+        .tolerance(ROUNDED)
     };
     let backward = |shape: &[usize], groups: usize, neighbours: bool, weighted: bool| {
         let last = &shape[shape.len() - 1..];
@@ -53,6 +53,12 @@ pub(super) fn entries() -> Vec<Entry> {
                 forward(&[1, 130, 34], 2, false),
                 forward(&[0, 3, 4], 2, true),
                 plain.tolerance(Tolerance::Reduction),
+                // Groups that are kept are read once, and pairs of neighbours at once.
+                forward(&[2, 64, 32], 4, true).moves(2 * 2 * 64 * 32, 1.1),
+                forward(&[2, 64, 32], 4, false).moves(2 * 2 * 64 * 32, 1.1).dtypes(&[DType::F32]),
+                forward(&[1, 1025, 2], 1, true).dtypes(&[DType::F32]),
+                // Too large to be kept.
+                forward(&[1, 1025, 16], 2, true).dtypes(&[DType::F32, DType::BF16]),
             ],
         },
         Entry {

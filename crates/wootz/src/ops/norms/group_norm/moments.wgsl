@@ -12,17 +12,43 @@ fn place(number: u32, i: u32) -> u32 {
     return row * p.features + feature(number % p.groups, size, i % size);
 }
 
+// A thread's elements of a group that fits; of a larger one they are read again whenever they are needed.
+var<private> x_kept: array<Span, max(KEPT, 1u)>;
+
+fn x_keep(number: u32, count: u32, lid: u32) {
+    for (var step = 0u; step < KEPT; step++) {
+        let i = span_column(step, lid);
+        if (i < count) { x_kept[step] = x_span(p.x + place(number, i)); }
+    }
+}
+
+fn x_of(step: u32, at: u32) -> Span {
+    if (KEPT > 0u) { return x_kept[step]; }
+    return x_span(p.x + at);
+}
+
+var<workgroup> x_first: f32;
+
 // The mean of a group, and one over the root of its variance.
 fn moments(number: u32, count: u32, lid: u32) -> vec2<f32> {
+    x_keep(number, count, lid);
     // About one of its numbers: where all are alike, the mean is exactly that.
-    let shift = x(p.x + place(number, 0u));
+    if (lid == 0u) { x_first = span_lane(x_of(0u, place(number, 0u)), 0u); }
+    workgroupBarrier();
+    let shift = x_first;
+    let steps = span_steps(count);
     var sum = 0.0;
-    for (var i = lid; i < count; i += WIDTH) { sum += x(p.x + place(number, i)) - shift; }
+    for (var step = 0u; step < steps; step++) {
+        let i = span_column(step, lid);
+        if (i < count) { sum += span_sum(x_of(step, place(number, i)) - Span(shift)); }
+    }
     let mean = shift + group_sum(vec2(sum, 0.0), lid).x / f32(count);
     var squares = 0.0;
-    for (var i = lid; i < count; i += WIDTH) {
-        let centred = x(p.x + place(number, i)) - mean;
-        squares += centred * centred;
+    for (var step = 0u; step < steps; step++) {
+        let i = span_column(step, lid);
+        if (i >= count) { continue; }
+        let centred = x_of(step, place(number, i)) - Span(mean);
+        squares += span_sum(centred * centred);
     }
     return vec2(mean, inverse_root(group_sum(vec2(squares, 0.0), lid).x, count, p.eps));
 }

@@ -70,6 +70,10 @@ pub(super) fn entries() -> Vec<Entry> {
                 forward("one step", [3, 1, 1, 1, 7, 4], false),
                 forward("several chunks", [1, 37, 1, 1, 4, 3], false),
                 forward("several chunks, a gate for each key", [1, 37, 1, 1, 3, 2], true),
+                forward("17 steps", [2, 17, 1, 2, 4, 3], false).dtypes(&[DType::F32]),
+                forward("255 steps", [2, 255, 1, 2, 2, 2], false)
+                    .range(-0.6..0.6)
+                    .dtypes(&[DType::F32]),
                 forward("more than a block of rows", [1, 2, 1, 1, 18, 35], false),
                 forward("no steps", [2, 0, 1, 1, 3, 2], false),
             ],
@@ -83,6 +87,9 @@ pub(super) fn entries() -> Vec<Entry> {
                 backward("without correction", [1, 3, 1, 2, 4, 3], false, false),
                 backward("several chunks", [1, 34, 1, 2, 3, 2], false, true),
                 backward("several chunks without correction", [1, 33, 1, 1, 2, 3], false, false),
+                backward("255 steps", [2, 255, 1, 2, 2, 2], false, true)
+                    .range(-0.6..0.6)
+                    .dtypes(&[DType::F32]),
                 backward("no values", [1, 2, 1, 1, 3, 0], false, true),
             ],
         },
