@@ -346,7 +346,8 @@ fn losses_over_a_vocabulary_take_their_gradient_and_a_few_numbers_for_each_row()
         ("KL divergence", |x, target| wootz::kl_divergence(target, x)?.sum(())),
     ];
     for device in devices() {
-        let (rows, words) = if device.is_gpu() { (16, 4096) } else { (64, 32_000) };
+        // Memory comes in whole MiB, of which these are.
+        let (rows, words) = if device.is_gpu() { (16, 4096) } else { (64, 32_768) };
         let of = |scale: f64| {
             let x = wootz::sin(&(ramp(&device, rows * words) * scale))?.reshape(&[rows, words])?;
             x.eval()?;

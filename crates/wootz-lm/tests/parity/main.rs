@@ -16,8 +16,9 @@ fn the_committed_checkpoints_give_what_mlx_lm_gave() {
     let mut seen = BTreeSet::new();
     for path in checkpoints(&folder).unwrap() {
         let outcome = compare(&path, &path, &Device::cpu()).unwrap();
-        let (error, tokens) = (outcome.error, outcome.tokens);
-        assert!(outcome.passes(), "{}: error {error:.1e}, tokens {tokens:?}", path.display());
+        let (dtype, error, tokens) = (outcome.dtype, outcome.error, outcome.tokens);
+        let at = path.display();
+        assert!(outcome.passes(), "{at} in {dtype}: error {error:.1e}, tokens {tokens:?}");
         let checkpoint = Checkpoint::open(&path).unwrap();
         seen.insert(checkpoint.config()["model_type"].as_str().unwrap().to_string());
     }
