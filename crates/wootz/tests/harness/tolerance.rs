@@ -113,7 +113,7 @@ pub(crate) fn compare(
     let arithmetic = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let magnitudes = magnitudes.map(Host::to_f64);
     let allowed = |i: usize| match &magnitudes {
-        None if once && coarse != arithmetic => {
+        None if once && matches!(coarse, DType::F16 | DType::BF16) => {
             let own = if got.dtype == coarse { ROUNDED * rounding(coarse) } else { 0.0 };
             let single = units(class, arithmetic) * rounding(arithmetic);
             own * w[i].abs().max(smallest(got.dtype)) + single * (w[i].abs() + floor)

@@ -33,7 +33,8 @@ pub(super) fn entries() -> Vec<Entry> {
         let inputs = [&[shape, shape][..], &vec![last; rows]].concat();
         let reason =
             "the sum is rounded, and its normalised values before they meet weight and bias";
-        Case::new(format!("{shape:?}"), &inputs, call).tolerance(Tolerance::Rounded(1.5, reason))
+        Case::new(format!("{shape:?}, {rows}"), &inputs, call)
+            .tolerance(Tolerance::Rounded(1.5, reason))
     };
     let entry = |name, rows: usize| {
         let mut cases: Vec<Case> = SHAPES.iter().map(|shape| case(shape, rows)).collect();

@@ -34,7 +34,8 @@ pub(super) fn entries() -> Vec<Entry> {
         .tolerance(ROUNDED),
         case("without weight".into(), &[&[3, 33], &[33]], |x| {
             Ok(vec![layer_norm(&x[0], None, Some(&x[1]), EPS)?])
-        }),
+        })
+        .tolerance(ROUNDED),
     ];
     let mut backward = vec![
         case("without weight and bias".into(), &[&[3, 33], &[3, 33]], |x| {

@@ -361,7 +361,6 @@ pub(super) fn entry() -> Entry {
             case("neighbours", Rope { traditional: true, ..split }, [2, 4, 2, 2, 8], 2, 6),
             // Pairs and rows that share words of 16-bit types.
             case("odd pairs", Rope { dims: 6, ..split }, [1, 3, 1, 2, 9], 1, 7),
-            case("1025 tokens", split, [1, 1, 1, 1025, 8], 1, 1040).dtypes(&[DType::F32]),
             unrotated.fixed(4, DType::U32, 0.0..4.99).tolerance(Tolerance::Exact),
         ],
     }
