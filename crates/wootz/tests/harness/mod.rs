@@ -202,12 +202,20 @@ pub(crate) fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
     Ok(())
 }
 
+/// Operations that round a value to zero in narrow types which is none in doubles, before it meets a factor
+/// that may be infinite: the product is NaN in one and not in the other.
+const ZERO_IF_NARROW: &[&str] = &["add_layer_norm"];
+
 /// Inputs with NaN and infinities among them, where the case draws floats of its own dtype.
 pub(crate) fn with_specials(
     subject: &Subject,
     hosts: &[Host],
     specials: &[f64],
 ) -> Option<Vec<Host>> {
+    let narrow = |host: &Host| matches!(host.dtype, DType::F16 | DType::BF16);
+    if ZERO_IF_NARROW.contains(&subject.op) && hosts.iter().any(narrow) {
+        return None;
+    }
     let mut random = Random::new(&format!("specials/{}/{}", subject.op, subject.case.label));
     let mut any = false;
     let inputs = (subject.case.inputs.iter().zip(hosts))
