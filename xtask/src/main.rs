@@ -35,7 +35,7 @@ enum Command {
     Test(test::Options),
     /// Type-checks everything, tests included, for Macs, on any system
     CheckApple(targets::Options),
-    /// Type-checks libraries and programs for Windows, on any system
+    /// Type-checks every crate and test for Windows, on any system
     CheckWindows(targets::Options),
     /// Runs the thread team and the cache of memory in every order of their threads
     Loom(loom::Options),

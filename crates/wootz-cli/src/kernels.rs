@@ -1,7 +1,8 @@
 //! `wootz kernels`: the GPU kernels of operations, as they reach the driver.
 //!
 //! The operations' test cases run on a simulated GPU that computes nothing and notes what was
-//! launched, so this works without a GPU and shows what an Apple GPU would be given.
+//! launched, so this works without a GPU and shows what an Apple GPU would be given; as SPIR-V, what
+//! other GPUs would be, of which few have the 8x8 matrices that Apple's have.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
@@ -49,7 +50,7 @@ struct Language {
     #[arg(long)]
     msl: bool,
 
-    /// As a Vulkan driver with an M1's features would get them: the binary of one kernel.
+    /// As a Vulkan driver gets them, without cooperative matrices: the binary of one kernel.
     #[arg(long)]
     spirv: bool,
 }
@@ -84,7 +85,7 @@ fn write(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
         bail!("{}", unknown(name, &entries));
     };
-    let kernels = Launches::new()?.of(entry, options)?;
+    let kernels = Launches::new(options)?.of(entry, options)?;
     if options.language.spirv {
         let [kernel] = &kernels[..] else {
             let names: Vec<String> =
@@ -120,7 +121,7 @@ fn list(entries: &[Entry], options: &Options, out: &mut dyn Write) -> anyhow::Re
         writeln!(out, "{operation:width$}  {numbers}  {kernel}")
     };
     line(["OPERATION", "THREADS", "WORKGROUP MEMORY", "BUFFERS", language, "KERNEL"])?;
-    let launches = Launches::new()?;
+    let launches = Launches::new(options)?;
     for entry in entries {
         for kernel in launches.of(entry, options)? {
             let name = name_of(&kernel);
@@ -145,10 +146,12 @@ struct Launches {
 }
 
 impl Launches {
-    fn new() -> wootz::Result<Launches> {
+    fn new(options: &Options) -> wootz::Result<Launches> {
         let collector = Arc::new(Collector::default());
         let simulator = Some(collector.clone() as _);
-        let device = Device::gpu_with(0, &GpuOptions { simulator, ..Default::default() })?;
+        let without_matrices = options.language.spirv;
+        let options = GpuOptions { simulator, without_matrices, ..Default::default() };
+        let device = Device::gpu_with(0, &options)?;
         Ok(Launches { collector, device })
     }
 

@@ -63,6 +63,10 @@ fn spirv_is_the_binary_of_one_kernel() {
     assert_eq!(printed(&arguments), "");
     assert_eq!(std::fs::read(&path).unwrap(), output.stdout);
     std::fs::remove_file(path).unwrap();
+
+    // Only Apple's GPUs are sure to have matrices.
+    assert!(printed(&["matmul"]).contains("cooperative"));
+    assert!(!refused(&["matmul", "--spirv"]).contains("cooperative"));
 }
 
 #[test]

@@ -87,6 +87,8 @@ pub struct GpuOptions {
     pub checked: bool,
     /// Do as if the adapter had no 64-bit integers.
     pub without_int64: bool,
+    /// Do as if the adapter had no cooperative matrices.
+    pub without_matrices: bool,
     /// Open a simulated Apple GPU whose kernels are run by this. It has number 0, and is none of
     /// [`adapters`].
     pub simulator: Option<Arc<dyn Simulator>>,
@@ -168,7 +170,7 @@ impl Gpu {
             Features::SHADER_INT64,
             features.contains(Features::SHADER_INT64) && !options.without_int64,
         );
-        let matrices = summary.features.contains(&COOPERATIVE_MATRIX);
+        let matrices = summary.features.contains(&COOPERATIVE_MATRIX) && !options.without_matrices;
         features.set(Features::EXPERIMENTAL_COOPERATIVE_MATRIX, matrices);
 
         let mut limits = adapter.limits();
