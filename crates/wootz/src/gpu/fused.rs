@@ -56,6 +56,14 @@ pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
             _ => Access::Strided,
         })
         .collect();
+    let lanes = program.output_dtypes().map(packed::per_word).max().unwrap_or(1);
+    let whole_words = |(input, access): (usize, &Access)| {
+        let per_word = packed::per_word(metas[input].dtype);
+        matches!(access, Access::Flat | Access::InPlace(_))
+            && (2..=lanes).contains(&per_word)
+            && metas[input].layout.offset.is_multiple_of(per_word)
+    };
+    let words: SmallVec<[bool; 8]> = access.iter().enumerate().map(whole_words).collect();
 
     let mut params: Vec<u32> = vec![output.size() as u32];
     let strided = access.contains(&Access::Strided);
@@ -86,19 +94,21 @@ pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
         ));
     }
     let rank = if strided { shape.len() } else { 0 };
-    let generator = Generator { program, access: &access, rank, params: params.len() };
+    let params_len = params.len();
+    let generator =
+        Generator { program, access: &access, words: &words, rank, lanes, params: params_len };
     let mut bindings: SmallVec<[Bind<'_>; 8]> = (0..metas.len())
         .filter(|&input| !matches!(access[input], Access::InPlace(_)))
         .map(Bind::Input)
         .collect();
     bindings.extend((0..call.outputs()).map(Bind::Output));
-    let words = output.size().div_ceil(generator.lanes());
+    let threads = output.size().div_ceil(lanes);
     call.launch(&Kernel {
         variant: generator.key(),
         source: &|| generator.source(),
         bindings: &bindings,
         params: &params,
-        groups: grid(words.div_ceil(WORKGROUP)),
+        groups: grid(threads.div_ceil(WORKGROUP)),
     })
 }
 
@@ -106,20 +116,23 @@ pub(crate) fn run(program: &Program, call: &mut GpuCall<'_>) -> Result<()> {
 struct Generator<'a> {
     program: &'a Program,
     access: &'a [Access],
+    /// Inputs whose words are the thread's own, which reads each once.
+    words: &'a [bool],
     rank: usize,
+    /// Elements that a thread computes: a word of the output that has most in a word.
+    lanes: usize,
     params: usize,
 }
 
 impl Generator<'_> {
-    /// Elements that a thread computes: a word of the output that has most in a word.
-    fn lanes(&self) -> usize {
-        self.program.output_dtypes().map(packed::per_word).max().unwrap_or(1)
-    }
-
     /// Everything the text depends on.
     fn key(&self) -> String {
         let mut key = String::new();
-        for (dtype, access) in self.program.inputs.iter().zip(self.access) {
+        let access = self.access.iter().zip(self.words);
+        for (dtype, (access, &words)) in self.program.inputs.iter().zip(access) {
+            if words {
+                key.push('#');
+            }
             // Writing to a String cannot fail.
             let _ = match access {
                 Access::Flat => write!(key, "{dtype},"),
@@ -183,7 +196,7 @@ impl Generator<'_> {
     /// The entry point. A thread computes all its elements before it stores any: an input may lie
     /// where an output is stored.
     fn main(&self, text: &mut String) {
-        let lanes = self.lanes();
+        let lanes = self.lanes;
         let _ = write!(
             text,
             "@compute @workgroup_size({WORKGROUP})\n\
@@ -191,13 +204,23 @@ impl Generator<'_> {
              @builtin(local_invocation_index) lid: u32) {{\n\
              let word = (wid.x + wid.y * groups.x) * {WORKGROUP}u + lid;\n\
              let first = word * {lanes}u;\n\
-             if (first >= p.w0) {{ return; }}\n\
-             let v0 = compute(first);\n"
+             if (first >= p.w0) {{ return; }}\n"
         );
+        self.read_words(text);
+        // The word of each input of which the element is a part.
+        let element = |lane: usize| {
+            let mut call = format!("compute(first + {lane}u");
+            for (input, dtype) in self.words() {
+                let _ = write!(call, ", word{input}_{}", lane / packed::per_word(dtype));
+            }
+            call + ")"
+        };
+        let _ = writeln!(text, "let v0 = {};", element(0));
         for lane in 1..lanes {
+            let value = element(lane);
             let _ = writeln!(
                 text,
-                "var v{lane}: Values; if (first + {lane}u < p.w0) {{ v{lane} = compute(first + {lane}u); }}"
+                "var v{lane}: Values; if (first + {lane}u < p.w0) {{ v{lane} = {value}; }}"
             );
         }
         for (output, dtype) in self.program.output_dtypes().enumerate() {
@@ -222,6 +245,38 @@ impl Generator<'_> {
             }
         }
         text.push_str("}\n");
+    }
+
+    /// Inputs of which a thread reads whole words.
+    fn words(&self) -> impl Iterator<Item = (usize, DType)> {
+        let inputs = self.program.inputs.iter().copied().enumerate();
+        inputs.filter(|(input, _)| self.words[*input])
+    }
+
+    /// Their words.
+    fn read_words(&self, text: &mut String) {
+        for (input, dtype) in self.words() {
+            let per_word = packed::per_word(dtype);
+            let data = match self.access[input] {
+                Access::InPlace(output) => format!("out{output}_data"),
+                _ => format!("in{input}_data"),
+            };
+            let place = format!("(p.w{} + first) / {per_word}u", self.offset_word(input));
+            let _ = writeln!(text, "let word{input}_0 = {data}[{place}];");
+            for word in 1..self.lanes / per_word {
+                let _ = writeln!(
+                    text,
+                    "var word{input}_{word} = 0u; if (first + {}u < p.w0) {{ word{input}_{word} = {data}[{place} + {word}u]; }}",
+                    word * per_word
+                );
+            }
+        }
+    }
+
+    /// The parameter that holds an input's offset.
+    fn offset_word(&self, input: usize) -> usize {
+        let strided = self.access[..input].iter().filter(|a| **a == Access::Strided).count();
+        1 + self.rank + input + strided * self.rank
     }
 
     /// One WGSL function per distinct kernel and class.
@@ -275,33 +330,41 @@ impl Generator<'_> {
         for (output, dtype) in self.program.output_dtypes().enumerate() {
             let _ = write!(text, " o{output}: {},", packed::wgsl_type(dtype.class()));
         }
-        text.push_str(" }\nfn compute(i: u32) -> Values {\n");
-        let mut word = 1;
+        text.push_str(" }\nfn compute(i: u32");
+        for (input, _) in self.words() {
+            let _ = write!(text, ", word{input}: u32");
+        }
+        text.push_str(") -> Values {\n");
         if self.rank > 0 {
             text.push_str("var rest = i;\n");
             for axis in (0..self.rank).rev() {
-                let length = word + axis;
+                let length = 1 + axis;
                 let _ =
                     writeln!(text, "let i{axis} = rest % p.w{length}; rest = rest / p.w{length};");
             }
-            word += self.rank;
         }
-        for (input, access) in self.access.iter().enumerate() {
+        for (input, (access, &words)) in self.access.iter().zip(self.words).enumerate() {
+            if words {
+                let dtype = self.program.inputs[input];
+                let (name, last) = (dtype.name(), packed::per_word(dtype) - 1);
+                let _ = writeln!(text, "let x{input} = wz_widen_{name}(word{input}, i & {last}u);");
+                continue;
+            }
+            let word = self.offset_word(input);
             let mut place = format!("p.w{word}");
-            word += 1;
             match access {
                 Access::Flat | Access::InPlace(_) => place.push_str(" + i"),
                 Access::Single => {}
                 Access::Strided => {
                     for axis in 0..self.rank {
                         // Strides may be negative; unsigned arithmetic wraps to the same place.
-                        let _ = write!(place, " + i{axis} * p.w{}", word + axis);
+                        let _ = write!(place, " + i{axis} * p.w{}", word + 1 + axis);
                     }
-                    word += self.rank;
                 }
             }
             let _ = writeln!(text, "let x{input} = in{input}({place});");
         }
+        let mut word = self.offset_word(self.access.len());
         for (index, step) in self.program.steps.iter().enumerate() {
             let name = |argument: &Argument| match argument {
                 Argument::Input(input) => format!("x{input}"),

@@ -81,17 +81,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             add_dout(&sums_v, dout_base, start, seen.y, r, lane, lid, subgroup);
         }
     }
-    let own_k = columns_q(&sums_k, r, lane, subgroup);
-    let own_v = columns_dout(&sums_v, r, lane, subgroup);
-    if (key < p.keys && row_data[0].z != NOWHERE) {
-        let at = key_head * p.keys + key;
-        for (var i = 0u; i < SUMS_K; i++) {
-            let column = lane + i * LANES;
-            if (column < D) { dk_set(at * D + column, own_k[i]); }
-        }
-        for (var i = 0u; i < SUMS_V; i++) {
-            let column = lane + i * LANES;
-            if (column < DV) { dv_set(at * DV + column, own_v[i]); }
-        }
-    }
+    var own_k = columns_q(&sums_k, r, lane, subgroup);
+    var own_v = columns_dout(&sums_v, r, lane, subgroup);
+    let live = key < p.keys && row_data[0].z != NOWHERE;
+    dk_rows(key_head * p.keys + key, live, &own_k, lane, lid);
+    dv_rows(key_head * p.keys + key, live, &own_v, lane, lid);
 }

@@ -56,11 +56,6 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         workgroupBarrier();
         add_k(&sums, k_base, key, seen.y, r, lane, lid, subgroup);
     }
-    let own = columns_k(&sums, r, lane, subgroup);
-    if (live) {
-        for (var i = 0u; i < SUMS_K; i++) {
-            let column = lane + i * LANES;
-            if (column < D) { dq_set((kind * p.queries + query) * D + column, own[i]); }
-        }
-    }
+    var own = columns_k(&sums, r, lane, subgroup);
+    dq_rows(kind * p.queries + query, live, &own, lane, lid);
 }

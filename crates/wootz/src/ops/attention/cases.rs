@@ -159,7 +159,7 @@ fn forward() -> Vec<Case> {
         // Keys and values that a mask does not hide, for each of three tiles of 32 queries.
         shapes(1, [1, 1], [96, 256], [64, 64])
             .case("keys that a mask hides", &[], first_keys)
-            .dtypes(SINGLE)
+            .dtypes(TWO)
             .moves(96 * 64 * 2 + 3 * 32 * 64 * 2, 1.5),
         shapes(2, [2, 1], [5, 18], [8, 8])
             .case("additive mask of heads", &[&[2, 1, 1]], masked)
@@ -336,7 +336,7 @@ fn backward() -> Vec<Case> {
         // three tiles of keys, and what is held and written once; the forward and the sums of its rows before.
         shapes(1, [1, 1], [96, 96], [64, 64])
             .case("64 dims, whole tiles", &[&[1, 1, 96, 64]], call(AttentionSpec::new(SCALE)))
-            .dtypes(SINGLE)
+            .dtypes(TWO)
             .moves(96 * 64 * ((3 + 3 * 2) + (4 + 3 * 2) + (2 + 3 * 2) + 2), 1.5),
         // Tiles of several sizes where there are cooperative matrices.
         shapes(1, [1, 1], [70, 70], [8, 8]).case("70", &[&[1, 1, 70, 8]], call(spec)).dtypes(TWO),
@@ -382,6 +382,9 @@ fn backward_mask() -> Vec<Case> {
         ),
         shapes(2, [2, 1], [17, 255], [8, 8])
             .case("255 keys", &[&[2, 2, 17, 8], &[1, 1, 17, 255]], call)
+            .dtypes(SINGLE),
+        shapes(1, [1, 1], [2, 1025], [4, 4])
+            .case("1025 keys", &[&[1, 1, 2, 4], &[1, 1, 2, 1025]], call)
             .dtypes(SINGLE),
     ]
     .map(|case| case.tolerance(GIVEN))

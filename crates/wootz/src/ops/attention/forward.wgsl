@@ -81,5 +81,5 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         add_v(&sums, v_base, key, end, r, lane, lid, subgroup);
     }
     var own = columns_v(&sums, r, lane, subgroup);
-    if (live) { finish(batch * p.heads * p.queries + row, head, split, most, total, &own, lane); }
+    finish(batch * p.heads * p.queries + row, live, head, split, most, total, &own, lane, lid);
 }

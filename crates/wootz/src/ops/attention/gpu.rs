@@ -126,7 +126,7 @@ fn forward_with(
     let single = cut.splits == 1;
     text.read("q", 0).keys_and_values().scores().lengths();
     if single {
-        text.sinks().write("out", 0).lse(lse).add(ENDED);
+        text.sinks().write_rows("out", 0, sizes.value_dims).lse(lse).add(ENDED);
     } else {
         text.scratch("partials");
     }
@@ -182,7 +182,7 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
     let groups = sizes.batch * sizes.heads * sizes.queries.div_ceil(tile.rows);
     text.params.groups = groups;
     inputs(&mut text);
-    text.write("dq", 0).tile("tile").hold("q", dims).hold("dout", value_dims);
+    text.write_rows("dq", 0, dims).tile("tile").hold("q", dims).hold("dout", value_dims);
     text.products("k", "q", dims).products("v", "dout", value_dims).sums("k", "tile", dims);
     text.add(include_str!("backward_q.wgsl")).launch("backward_q", groups)?;
 
@@ -191,7 +191,8 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
     let groups = sizes.batch * sizes.key_heads * sizes.keys.div_ceil(tile.rows);
     text.params.groups = groups;
     inputs(&mut text);
-    text.write("dk", 1).write("dv", 2).tile("tile").tile("p_tile");
+    text.write_rows("dk", 1, dims).write_rows("dv", 2, value_dims);
+    text.tile("tile").tile("p_tile");
     text.hold("k", dims).hold("v", value_dims);
     text.products("q", "k", dims).products("dout", "v", value_dims);
     text.sums("q", "tile", dims).sums("dout", "p_tile", value_dims);

@@ -229,6 +229,36 @@ impl<'c, 'a> Text<'c, 'a> {
         self.bind(Bind::Output(output), |binding| packed::writer(name, binding, dtype))
     }
 
+    /// `NAME_rows(row, live, own, lane, lid)`: rows of an output, of which each thread has columns `LANES` apart.
+    /// All threads call it when no piece is in use: there words of packed types are put together.
+    pub(super) fn write_rows(&mut self, name: &str, output: usize, width: usize) -> &mut Self {
+        let dtype = self.call.output_meta(output).dtype;
+        let sums = self.tile.sums(width).0;
+        let function = format!(
+            "fn {name}_rows(row: u32, live: bool, own: ptr<function, array<f32, {sums}>>, \
+             lane: u32, lid: u32) {{\n\
+             for (var i = 0u; i < {sums}u; i++) {{\n\
+             let column = lane + i * LANES;\n"
+        );
+        if !self.whole || packed::per_word(dtype) != 2 {
+            self.add(&format!(
+                "{function}\
+                 if (live && column < {width}u) {{ {name}_set(row * {width}u + column, (*own)[i]); }}\n}}\n}}\n"
+            ));
+            return self.write(name, output);
+        }
+        let [low, high] = [0, 1].map(|i| packed::narrow(dtype, &format!("piece[lid + {i}u]")));
+        self.add(&format!(
+            "{function}\
+             piece[lid] = (*own)[i];\n\
+             workgroupBarrier();\n\
+             if (live && lane % 2u == 0u && column < {width}u) {{\n\
+             {name}_data[(row * {width}u + column) / 2u] = {low} | ({high} << 16u);\n}}\n\
+             workgroupBarrier();\n}}\n}}\n"
+        ));
+        self.bind(Bind::Output(output), |binding| packed::word_writer(name, binding, dtype))
+    }
+
     pub(super) fn scratch(&mut self, name: &str) -> &mut Self {
         self.bind(Bind::Scratch, |binding| packed::writer(name, binding, DType::F32))
     }
