@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 /// One cache line; the unit of allocation.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
-struct Line([u8; 64]);
+pub(crate) struct Line([u8; 64]);
 
 /// A block of memory that returns to the cache when dropped.
 #[derive(Debug)]
@@ -20,9 +20,9 @@ pub(crate) struct CpuMemory {
     block: Block,
 }
 
-/// A block as the system gave it.
+/// A block as the system gave it, in whole cache lines.
 #[derive(Debug)]
-enum Block {
+pub(crate) enum Block {
     Lines(Box<[Line]>),
     /// In pages of 2 MiB where the system has some: a pass over a large array in small pages spends
     /// much of its time on finding them, and a new array in being given them one by one.
@@ -32,11 +32,11 @@ enum Block {
 
 /// From here on blocks are mapped in large pages.
 #[cfg(target_os = "linux")]
-const LARGE: usize = 4 << 20;
+const LARGE: usize = 2 << 20;
 
 impl Block {
     /// Zeroed memory; nothing if there is not enough.
-    fn new(bytes: usize) -> Option<Block> {
+    pub(crate) fn new(bytes: usize) -> Option<Block> {
         #[cfg(target_os = "linux")]
         if bytes >= LARGE {
             let pages = memmap2::MmapOptions::new().len(bytes).map_anon().ok()?;
@@ -44,10 +44,10 @@ impl Block {
             let _advice = pages.advise(memmap2::Advice::HugePage);
             return Some(Block::Pages(pages));
         }
-        bytemuck::allocation::try_zeroed_slice_box(bytes / 64).ok().map(Block::Lines)
+        bytemuck::allocation::try_zeroed_slice_box(bytes.div_ceil(64)).ok().map(Block::Lines)
     }
 
-    fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Block::Lines(lines) => bytemuck::cast_slice(lines),
             #[cfg(target_os = "linux")]
@@ -55,7 +55,7 @@ impl Block {
         }
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         match self {
             Block::Lines(lines) => bytemuck::cast_slice_mut(lines),
             #[cfg(target_os = "linux")]

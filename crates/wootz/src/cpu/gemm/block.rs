@@ -59,6 +59,7 @@ impl<T: GemmElement<Sum = T>> Block<'_, T> {
                         a_columns: a_columns as isize,
                         b: b.as_ptr().wrapping_add(column),
                         b_rows: b_rows as isize,
+                        next: 0,
                     };
                     tile(k, &panels, c.as_mut_ptr().add(row * c_rows + column), c_rows, accumulate);
                 }

@@ -44,7 +44,16 @@ pub(crate) trait GemmElement: Copy + Send + Sync + 'static {
 /// `c = a · b`, or `c += a · b`, for packed panels `a` (`k` columns of the tile's rows) and `b`
 /// (`k` rows of the tile's columns).
 pub(crate) type Tile<S> =
-    unsafe fn(k: usize, a: *const S, b: *const S, c: *mut S, c_stride: usize, accumulate: bool);
+    unsafe fn(k: usize, panels: &Packed<S>, c: *mut S, c_stride: usize, accumulate: bool);
+
+/// Panels that were packed.
+pub(crate) struct Packed<S> {
+    pub(super) a: *const S,
+    pub(super) b: *const S,
+    /// How far behind `a` the panel lies that is needed next, if that may be far from the core: it is fetched
+    /// meanwhile. Zero if there is none.
+    pub(super) next: usize,
+}
 
 /// Panels that were not packed.
 pub(crate) struct Loose<S> {
@@ -54,6 +63,8 @@ pub(crate) struct Loose<S> {
     pub(super) b: *const S,
     /// Columns of `b` are contiguous.
     pub(super) b_rows: isize,
+    /// See [`Packed::next`].
+    pub(super) next: usize,
 }
 
 /// `c = a · b` for panels that were not packed.
@@ -143,6 +154,12 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
         }
         // Several steps a turn: counting takes a tenth of the time of one.
         for _ in 0..k / 4 {
+            if panels.next != 0 {
+                let line = 64 / size_of::<V::Scalar>();
+                for i in 0..(4 * R).div_ceil(line) {
+                    V::prefetch(a.wrapping_add(panels.next + i * line));
+                }
+            }
             step!();
             step!();
             step!();
@@ -175,14 +192,13 @@ macro_rules! instruction_set {
             $(#[$attribute])*
             unsafe fn tile<V: Vector, const R: usize, const C: usize>(
                 k: usize,
-                a: *const V::Scalar,
-                b: *const V::Scalar,
+                &Packed { a, b, next }: &Packed<V::Scalar>,
                 c: *mut V::Scalar,
                 c_stride: usize,
                 accumulate: bool,
             ) {
                 let (a_columns, b_rows) = (R as isize, (C * V::LANES) as isize);
-                let panels = Loose { a, a_rows: 1, a_columns, b, b_rows };
+                let panels = Loose { a, a_rows: 1, a_columns, b, b_rows, next };
                 // SAFETY: passed on to the caller.
                 unsafe { super::tile::<V, R, C>(k, &panels, c, c_stride, accumulate) }
             }

@@ -1,7 +1,8 @@
 //! Matrix multiplication on the CPU: packed panels, register tiles and the thread team.
 //!
-//! The left matrix is packed once for as many rows as fit; then the team takes blocks of columns,
-//! packs the right matrix for each, and multiplies. An output element sums its products in the
+//! The left matrix is packed for as many rows as fit, unless few columns need it; then the team takes
+//! blocks of columns, packs the right matrix for each, and multiplies. Where there are many rows, each
+//! member of the team has its own: what another packed is far from its core. An output element sums its products in the
 //! order of `k`, in blocks whose length depends on `k` alone; products with a few vectors sum in
 //! an order of their own, and the shape alone says which it is. So the bits of a result depend on
 //! neither the number of threads, nor the cut, nor where in memory the matrices lie.
@@ -16,17 +17,19 @@ mod small;
 #[cfg(test)]
 mod tests;
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::LocalKey;
 
 pub(crate) use self::block::Block;
 use self::finish::Addend;
 pub(crate) use self::gemv::FEW;
 pub(crate) use self::microkernel::GemmElement;
-use self::microkernel::{Kernels, ROWS, WIDEST};
+use self::microkernel::{Kernels, Loose, Packed, ROWS, WIDEST};
 use self::pack::Panel;
 use self::simd::Scalar;
+use crate::cpu::buffer::Block as Memory;
 use crate::cpu::threads;
 use crate::error::{Error, Result};
 
@@ -144,6 +147,10 @@ const SMALL: usize = 1 << 17;
 const ROW_BLOCK: usize = 8 * ROWS;
 /// The fewest rows that are worth packing the right matrix once more.
 const SHORTEST_CUT: usize = 16 * ROWS;
+/// The fewest rows of each that let every member of the team do so.
+const OWN_ROWS: usize = 64 * ROWS;
+/// Columns of the output for which packing the left matrix costs more than reading its rows from far apart.
+const FEW_COLUMNS: usize = 1024;
 /// Panels of the left matrix that a task packs.
 const PACK_PANELS: usize = 8;
 /// Panels of the right matrix in a task: more where there are enough of them for all.
@@ -335,7 +342,8 @@ impl<T: GemmElement> Job<T> {
         let column_part = if kept { SUM_COLUMNS.min(n) } else { n };
         let row_part = even(m, if kept { row_part.min(4 * SHORTEST_CUT) } else { row_part }, ROWS);
 
-        let packed = row_part * k_part;
+        let in_place = T::DIRECT && a.columns == 1 && n <= FEW_COLUMNS;
+        let packed = if in_place { 0 } else { row_part * k_part };
         let sums = if kept { row_part * column_part } else { 0 };
         with_buffer(&PRODUCT, packed.next_multiple_of(16) + sums, |buffer: *mut T::Sum| {
             for row in (0..m).step_by(row_part) {
@@ -355,6 +363,7 @@ impl<T: GemmElement> Job<T> {
                                 k_block,
                                 a: a.at(row, start),
                                 b: b.at(start, column),
+                                in_place,
                                 packed: buffer,
                                 plus: plus.map(|plus| plus.at(row, column)),
                                 c: c.add(row * n + column),
@@ -390,6 +399,8 @@ struct Part<'a, T: GemmElement> {
     k_block: usize,
     a: View<T>,
     b: View<T>,
+    /// Whether the left matrix is read where it lies, and where it is packed otherwise.
+    in_place: bool,
     packed: *mut T::Sum,
     plus: Option<Addend<T>>,
     c: *mut T,
@@ -401,6 +412,14 @@ struct Part<'a, T: GemmElement> {
     last: bool,
 }
 
+/// Rows of a product that a member of the team began with.
+#[derive(Default)]
+struct Cut {
+    packed: AtomicBool,
+    /// The first block of columns that nobody has taken.
+    next: AtomicUsize,
+}
+
 // SAFETY: tasks read the views and write disjoint blocks behind the pointers.
 unsafe impl<T: GemmElement> Sync for Part<'_, T> {}
 
@@ -408,6 +427,46 @@ impl<T: GemmElement> Part<'_, T> {
     /// # Safety
     /// All fields are valid for the shape.
     unsafe fn multiply(&self, run: Run) {
+        let members = if run == Run::Team { threads::threads() } else { 1 };
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if members > 1 && self.shape.m >= members * OWN_ROWS {
+                self.multiply_own(run, members);
+            } else {
+                self.multiply_shared(run);
+            }
+        }
+    }
+
+    /// A member of the team packs rows of its own, which stay near it, and the right matrix for them. Who is
+    /// done helps others.
+    unsafe fn multiply_own(&self, run: Run, members: usize) {
+        let Shape { m, n, .. } = self.shape;
+        let rows = even(m, m.div_ceil(members), ROWS);
+        let columns = TASK_PANELS[1] * self.kernels.columns;
+        let across = n.div_ceil(columns);
+        let cuts: Vec<Cut> = (0..m.div_ceil(rows)).map(|_| Cut::default()).collect();
+        run.for_each(cuts.len(), |own| {
+            // SAFETY: passed on to the caller; every panel has its own place.
+            unsafe { self.pack_left(own * rows, rows.min(m - own * rows)) };
+            cuts[own].packed.store(true, Ordering::Release);
+            for number in (own..cuts.len()).chain(0..own) {
+                let cut = &cuts[number];
+                while cut.packed.load(Ordering::Acquire) {
+                    let column = cut.next.fetch_add(1, Ordering::Relaxed) * columns;
+                    if column >= across * columns {
+                        break;
+                    }
+                    let row = number * rows;
+                    // SAFETY: passed on to the caller; blocks are disjoint.
+                    unsafe { self.block(row, rows.min(m - row), column, columns.min(n - column)) };
+                }
+            }
+        });
+    }
+
+    /// The team packs the left matrix, and then shares out blocks of the output.
+    unsafe fn multiply_shared(&self, run: Run) {
         let Shape { m, n, .. } = self.shape;
         let rows = if run == Run::Team { PACK_PANELS * ROWS } else { m };
         run.for_each(m.div_ceil(rows), |task| {
@@ -433,6 +492,9 @@ impl<T: GemmElement> Part<'_, T> {
     }
 
     unsafe fn pack_left(&self, row: usize, rows: usize) {
+        if self.in_place {
+            return;
+        }
         let Shape { m, k, .. } = self.shape;
         let view = self.a.at(row, 0);
         // SAFETY: passed on to the caller. Panels before this one have `ROWS` rows.
@@ -548,23 +610,60 @@ impl<T: GemmElement> Part<'_, T> {
             let padded = self.kernels.padded(width);
             for top in (0..rows).step_by(ROWS) {
                 let height = ROWS.min(rows - top);
-                let tile = self.kernels.tiles[height - 1][Kernels::<T>::width(padded)];
-                // SAFETY: passed on to the caller. A tile wider than the block goes through `spare`.
+                let (sizes, table) = ([height, width, padded], Kernels::<T>::width(padded));
+                // SAFETY: passed on to the caller.
                 unsafe {
-                    let a = self.packed.add((row + top) * self.shape.k + start * height);
                     let b = right.add(column * k);
-                    let to = to.add(top * stride + column);
-                    if width == padded {
-                        tile(k, a, b, to, stride, accumulate);
+                    let to = (to.add(top * stride + column), stride);
+                    if self.in_place {
+                        // Elements are what they are summed in.
+                        let a = self.a.at(row + top, start).first.cast();
+                        let (a_rows, b_rows) = (self.a.rows, padded as isize);
+                        let panels = Loose { a, a_rows, a_columns: 1, b, b_rows, next: 0 };
+                        let tile = self.kernels.loose_tiles[height - 1][table];
+                        put(
+                            |to, stride, add| tile(k, &panels, to, stride, add),
+                            sizes,
+                            to,
+                            accumulate,
+                        );
                     } else {
-                        let mut spare = [T::widen(T::zero()); ROWS * WIDEST];
-                        tile(k, a, b, spare.as_mut_ptr(), padded, false);
-                        add_tile(&spare, padded, height, width, to, stride, accumulate);
+                        let a = self.packed.add((row + top) * self.shape.k + start * height);
+                        // Other panels of the right matrix find those of the left near.
+                        let next = if column == 0 { ROWS * self.shape.k } else { 0 };
+                        let panels = Packed { a, b, next };
+                        let tile = self.kernels.tiles[height - 1][table];
+                        put(
+                            |to, stride, add| tile(k, &panels, to, stride, add),
+                            sizes,
+                            to,
+                            accumulate,
+                        );
                     }
                 }
             }
         }
     }
+}
+
+/// Writes a tile of some rows and columns, or adds it. One that is padded to more columns goes through a place
+/// of its own.
+///
+/// # Safety
+/// `to` is writable for the rows and columns at rows a stride apart.
+unsafe fn put<S: Scalar>(
+    tile: impl Fn(*mut S, usize, bool),
+    [rows, columns, padded]: [usize; 3],
+    (to, stride): (*mut S, usize),
+    accumulate: bool,
+) {
+    if columns == padded {
+        return tile(to, stride, accumulate);
+    }
+    let mut spare = [S::ZERO; ROWS * WIDEST];
+    tile(spare.as_mut_ptr(), padded, false);
+    // SAFETY: passed on to the caller.
+    unsafe { add_tile(&spare, padded, rows, columns, to, stride, accumulate) };
 }
 
 /// # Safety
@@ -602,36 +701,31 @@ impl<T> Shared<T> {
     }
 }
 
-/// Buffers are lent in these units, which are cache lines.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line(#[expect(dead_code, reason = "only the place matters")] [u8; 64]);
-
 /// Bytes above which a buffer is given back after use.
 const LARGEST_KEPT: usize = 64 << 20;
 
 thread_local! {
     /// What a product holds for its whole length.
-    static PRODUCT: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static PRODUCT: Cell<Option<Memory>> = const { Cell::new(None) };
     /// What a task of a product holds, maybe on the same thread.
-    static TASK: Cell<Vec<Line>> = const { Cell::new(Vec::new()) };
+    static TASK: Cell<Option<Memory>> = const { Cell::new(None) };
 }
 
 /// Lends a buffer of `len` numbers with any values in it, kept between calls.
 fn with_buffer<S: Scalar, R>(
-    slot: &'static LocalKey<Cell<Vec<Line>>>,
+    slot: &'static LocalKey<Cell<Option<Memory>>>,
     len: usize,
     f: impl FnOnce(*mut S) -> R,
 ) -> R {
     // A slot whose buffer is lent out already is found empty and lends a new one.
-    let mut lines = slot.take();
-    let wanted = (len * size_of::<S>()).div_ceil(size_of::<Line>());
-    if lines.len() < wanted {
-        lines.resize(wanted, Line([0; 64]));
-    }
-    let result = f(lines.as_mut_ptr().cast());
-    if lines.len() * size_of::<Line>() <= LARGEST_KEPT {
-        slot.set(lines);
+    let wanted = len * size_of::<S>();
+    let kept = slot.take().filter(|block| block.bytes().len() >= wanted);
+    let Some(mut block) = kept.or_else(|| Memory::new(wanted)) else {
+        handle_alloc_error(Layout::array::<S>(len).unwrap_or(Layout::new::<S>()))
+    };
+    let result = f(block.bytes_mut().as_mut_ptr().cast());
+    if block.bytes().len() <= LARGEST_KEPT {
+        slot.set(Some(block));
     }
     result
 }

@@ -55,7 +55,8 @@ pub(super) unsafe fn small<T: GemmElement>(run: Run, job: &Job<T>) {
                     let rows = ROWS.min(bottom - row);
                     let tile = kernels.loose_tiles[rows - 1][Kernels::<T>::width(pitch)];
                     let from = a.at(row, 0).first.cast::<T::Sum>();
-                    let panels = Loose { a: from, a_rows: a.rows, a_columns: a.columns, b, b_rows };
+                    let (a_rows, a_columns) = (a.rows, a.columns);
+                    let panels = Loose { a: from, a_rows, a_columns, b, b_rows, next: 0 };
                     // SAFETY: the tile lies inside the product, or goes through `spare`; elements
                     // are what they are summed in, so the casts change nothing; tasks write
                     // different rows.
