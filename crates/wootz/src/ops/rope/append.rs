@@ -352,9 +352,13 @@ pub(super) fn entry() -> Entry {
             Ok(vec![k, v])
         },
     );
+    // Angles of the last positions are no larger than others'.
+    let mut long = case("1025 tokens", split, [1, 1, 1, 1025, 8], 1, 1030);
+    long.inputs[6].range = -0.01..0.01;
     Entry {
         name: NAME,
         cases: vec![
+            long.dtypes(&[DType::F32, DType::BF16]),
             case("a token", split, [1, 6, 2, 1, 8], 1, 5),
             case("a token of each", Rope { amplitude: 1.5, ..split }, [3, 2, 2, 1, 8], 3, 4),
             case("some tokens", Rope { dims: 4, ..split }, [2, 3, 1, 3, 10], 1, 7),
