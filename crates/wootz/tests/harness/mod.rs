@@ -202,9 +202,10 @@ pub(crate) fn same_bits(got: &[Host], want: &[Host]) -> Result<(), String> {
     Ok(())
 }
 
-/// Operations that round a value to zero in narrow types which is none in doubles, before it meets a factor
-/// that may be infinite: the product is NaN in one and not in the other.
-const ZERO_IF_NARROW: &[&str] = &["add_layer_norm"];
+/// Cases of which some value is rounded to zero in narrow types that is none in doubles, before it meets a factor
+/// that may be infinite: the product is NaN in one and not in the other. Of 515 rows of three elements, the
+/// rounded sum of one is as large as its mean.
+const ZERO_IF_NARROW: &[(&str, &str)] = &[("add_layer_norm", "[515, 3], 2")];
 
 /// Inputs with NaN and infinities among them, where the case draws floats of its own dtype.
 pub(crate) fn with_specials(
@@ -213,7 +214,8 @@ pub(crate) fn with_specials(
     specials: &[f64],
 ) -> Option<Vec<Host>> {
     let narrow = |host: &Host| matches!(host.dtype, DType::F16 | DType::BF16);
-    if ZERO_IF_NARROW.contains(&subject.op) && hosts.iter().any(narrow) {
+    let case = (subject.op, subject.case.label.as_str());
+    if ZERO_IF_NARROW.contains(&case) && hosts.iter().any(narrow) {
         return None;
     }
     let mut random = Random::new(&format!("specials/{}/{}", subject.op, subject.case.label));
