@@ -4,6 +4,8 @@
 var<workgroup> first_seen: atomic<u32>;
 var<workgroup> last_seen: atomic<u32>;
 var<workgroup> bounds: vec2<u32>;
+// What is known of the queries of a tile.
+var<workgroup> tile_rows: array<vec4<u32>, LINES>;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>,
@@ -58,6 +60,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
                 }
                 if (!some_see(seen_by_some, lid)) { continue; }
             }
+            // There are barriers before they are read and when they have been.
+            if (lid < min(LINES, seen.y - start)) {
+                tile_rows[lid] = row_data[kind * p.queries + start + lid];
+            }
             let products = products_q(q_base, start, seen.y, r, lane, lid, subgroup);
             let dp = products_dout(dout_base, start, seen.y, r, lane, lid, subgroup);
             for (var t = 0u; t < PER; t++) {
@@ -66,9 +72,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
                 var bits = ABSENT;
                 var p_bits = ABSENT;
                 if (query < seen.y && key < p.keys) {
-                    let row = row_data[kind * p.queries + query];
                     let mask_at = mask_row(batch, head, query);
-                    let gradient = gradient_of(products[t], dp[t], row, mask_at, key);
+                    let gradient = gradient_of(products[t], dp[t], tile_rows[c], mask_at, key);
                     let ds = gradient.ds * slope_of(products[t] * p.scale) * p.scale;
                     bits = kept(ds, gradient.seen);
                     p_bits = kept(gradient.p, gradient.seen);

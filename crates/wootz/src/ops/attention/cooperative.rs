@@ -62,7 +62,9 @@ impl Matrices {
         let tiles = kept.tiles * (tile.lines + PAD) * 4;
         // A factor a row; the piece of factors; a matrix of zeros, and bounds and flags.
         let narrow = if self.native { self.factors(tile) * 2 } else { 0 };
-        tile.rows * (held + tiles + 4) + self.piece(tile) * 4 + narrow + 512
+        // What is known of the rows of a tile, where two are kept.
+        let rows = if kept.tiles > 1 { tile.lines * 16 } else { 0 };
+        tile.rows * (held + tiles + 4) + self.piece(tile) * 4 + narrow + rows + 512
     }
 
     /// The place of a row's factors behind that of the row before.
