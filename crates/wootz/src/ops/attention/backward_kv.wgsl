@@ -52,13 +52,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         let dout_base = p.dout_offset + kind * p.queries * DV;
         for (var start = seen.x; start < seen.y; start += LINES) {
             if (MASKED) {
-                var seen_by_some = false;
-                for (var c = lane; key < p.keys && c < min(LINES, seen.y - start); c += LANES) {
-                    let range = row_data[kind * p.queries + start + c].zw;
-                    let mask_at = mask_row(batch, head, start + c);
-                    seen_by_some = seen_by_some || unmasked(range, mask_at, key);
-                }
-                if (!some_see(seen_by_some, lid)) { continue; }
+                let rows = min(LINES, seen.y - start);
+                let keys = min(R, p.keys - first);
+                let found = finds_seen(batch, head * p.queries + start, rows, first, keys, R, lid);
+                if (!some_see(found, lid)) { continue; }
             }
             // There are barriers before they are read and when they have been.
             if (lid < min(LINES, seen.y - start)) {

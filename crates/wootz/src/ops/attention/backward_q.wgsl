@@ -35,11 +35,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     look_first(lid);
     for (var key = seen.x; key < seen.y; key += LINES) {
         if (MASKED) {
-            var sees_some = false;
-            for (var c = lane; c < min(LINES, seen.y - key); c += LANES) {
-                sees_some = sees_some || unmasked(row.zw, mask_at, key + c);
-            }
-            if (!some_see(sees_some, lid)) { continue; }
+            let rows = min(R, p.queries - first);
+            let keys = min(LINES, seen.y - key);
+            let found = finds_seen(batch, head * p.queries + first, rows, key, keys, LINES, lid);
+            if (!some_see(found, lid)) { continue; }
         }
         let products = products_k(k_base, key, seen.y, r, lane, lid, subgroup);
         let dp = products_v(v_base, key, seen.y, r, lane, lid, subgroup);

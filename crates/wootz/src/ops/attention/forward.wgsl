@@ -45,11 +45,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     look_first(lid);
     for (var key = begin; key < end; key += LINES) {
         if (MASKED) {
-            var sees_some = false;
-            for (var c = lane; c < min(LINES, end - key); c += LANES) {
-                sees_some = sees_some || unmasked(range, mask_at, key + c);
-            }
-            if (!some_see(sees_some, lid)) { continue; }
+            let rows = min(R, p.rows - first);
+            let keys = min(LINES, end - key);
+            let found = finds_seen(batch, before + first, rows, key, keys, LINES, lid);
+            if (!some_see(found, lid)) { continue; }
         }
         let products = products_k(k_base, key, end, r, lane, lid, subgroup);
         for (var t = 0u; t < PER; t++) {
