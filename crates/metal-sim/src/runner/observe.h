@@ -29,6 +29,17 @@ struct Region {
   std::vector<Cell> *cells;
 };
 
+// A place in a kernel's code that touches memory: the next number of any thread's access there, and the number
+// with which all began after the last barrier.
+struct Site {
+  const void *at;
+  u32 time = 0, first = 0, most = 0;
+};
+// The number of a thread's next access at a site, counted since `time`.
+struct Occurrence {
+  u32 time = 0, next = 0;
+};
+
 struct Observer {
   bool on = false;
   std::vector<Region> regions;
@@ -39,9 +50,11 @@ struct Observer {
   u32 now = 1, launch_time = 1, start_time = 1;
   u32 group_time[2] = {1, 1};
   u32 lane_time[2][MAX_THREADS / LANES];
+  // The last barrier of the group, of whatever memory: there its threads are side by side.
+  u32 step_time = 1;
   // Sites get small numbers; each thread counts how often it came to each.
-  std::vector<const void *> sites;
-  std::vector<u32> occurrences;
+  std::vector<Site> sites;
+  std::vector<Occurrence> occurrences;
   // One word per lane's touch of a line: site, place, occurrence, line, and whether it stores.
   std::vector<u64> touches[MAX_THREADS / LANES];
 
@@ -53,6 +66,7 @@ struct Observer {
   void touch(const Region &region, size_t offset, u32 bytes, bool writes, const void *site);
   void count_lines(u32 simdgroup);
   u32 site_number(const void *site);
+  u32 occurrence(u32 site, u32 thread);
 };
 inline Observer observer;
 
@@ -67,7 +81,8 @@ inline void Observer::begin_group() {
     group_time[space] = now;
     std::fill(std::begin(lane_time[space]), std::end(lane_time[space]), now);
   }
-  occurrences.assign(sites.size() * MAX_THREADS, 0);
+  step_time = now;
+  for (Site &site : sites) site.most = 0;
 }
 inline void Observer::end_group() {
   for (u32 i = 0; i < MAX_THREADS / LANES; ++i)
@@ -77,6 +92,7 @@ inline void Observer::end_group() {
 inline void observe_group_barrier(int flags) {
   if (!observer.on) return;
   u32 now = ++observer.now;
+  observer.step_time = now;
   for (int space = 0; space < 2; ++space) {
     if (!(flags & (space == DEVICE ? MSL_MEM_DEVICE : MSL_MEM_THREADGROUP))) continue;
     observer.group_time[space] = now;
@@ -157,20 +173,31 @@ inline u32 Observer::site_number(const void *site) {
   // Where the site was found the last time, by some bits of its address.
   static u32 found[1024];
   u32 &last = found[(uintptr_t)site & 1023];
-  if (last < sites.size() && sites[last] == site) return last;
+  if (last < sites.size() && sites[last].at == site) return last;
   for (last = 0; last < sites.size(); ++last)
-    if (sites[last] == site) return last;
-  sites.push_back(site);
-  occurrences.resize(sites.size() * MAX_THREADS, 0);
+    if (sites[last].at == site) return last;
+  sites.push_back(Site{site});
+  occurrences.resize(sites.size() * MAX_THREADS, Occurrence{});
   return last;
+}
+
+// The number of a thread's access at a site. Behind a barrier all threads count on from the same number, so that
+// one that went through a loop less often than others is not compared with what they did before.
+inline u32 Observer::occurrence(u32 number, u32 thread) {
+  Site &site = sites[number];
+  if (site.time != step_time) site.time = step_time, site.first = site.most;
+  Occurrence &own = occurrences[number * MAX_THREADS + thread];
+  if (own.time != step_time) own.time = step_time, own.next = site.first;
+  site.most = std::max(site.most, own.next + 1);
+  return own.next++;
 }
 
 inline void Observer::touch(const Region &region, size_t offset, u32 bytes, bool writes,
                             const void *site) {
   u32 me = scheduler.current->info.index;
   u64 number = site_number(site);
-  u64 occurrence = occurrences[number * MAX_THREADS + me]++;
-  u64 key = number << 48 | (u64)writes << 47 | (u64)region.place << 42 | (occurrence & 0xfffff) << 22;
+  u64 which = occurrence(number, me);
+  u64 key = number << 48 | (u64)writes << 47 | (u64)region.place << 42 | (which & 0xfffff) << 22;
   auto &list = touches[me / LANES];
   for (u64 line = offset / LINE; line <= (offset + bytes - 1) / LINE; ++line)
     list.push_back(key | (line & 0x3fffff));

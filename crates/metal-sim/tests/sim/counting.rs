@@ -37,6 +37,28 @@ fn neighbours_share_cache_lines() {
 }
 
 #[test]
+fn accesses_are_compared_with_those_between_the_same_barriers() {
+    let Some(cache) = cache() else { return };
+    // In each of four steps fewer lanes read a line, so that lanes do not come as often to the place that reads.
+    let text = "@group(0) @binding(0) var<storage, read> x: array<u32>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(32)
+        fn main(@builtin(local_invocation_index) i: u32) {
+            var sum = 0u;
+            for (var step = 0u; step < 4u; step++) {
+                for (var n = 0u; n < select(1u, 0u, i < step); n++) { sum += x[step * 32u + i]; }
+                storageBarrier();
+            }
+            y[i] = sum;
+        }";
+    let memory = vec![(zeros(4 * 128), false), (zeros(128), true)];
+    let case = Case::wgsl(text, &[], 1, memory);
+    let (_, report) = case.run(&cache, COUNTING, Order::Forward).unwrap();
+    let x = report.launches[0].bindings[0];
+    assert_eq!((x.loads, x.load_accesses, x.load_lines), (32 + 31 + 30 + 29, 4, 4));
+}
+
+#[test]
 fn barriers_atomics_and_threadgroup_memory_are_counted() {
     let Some(cache) = cache() else { return };
     let text = "@group(0) @binding(0) var<storage, read_write> n: array<atomic<u32>>;

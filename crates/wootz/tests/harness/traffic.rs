@@ -338,8 +338,10 @@ impl Use<'_> {
                 "cache lines of {buffer} {verb}: counted {lines}, {ratio:.1} times the best, at most {limit}"
             ));
         }
+        // How far apart a view's elements lie is not the kernel's doing.
+        let ratio = if view { 0.0 } else { ratio };
         let reasons = [bound.filter(|_| !whole), reason.filter(|_| ratio > LINES)];
-        traffic.add(self, whole, reasons.into_iter().flatten());
+        traffic.add(self, whole, ratio, reasons.into_iter().flatten());
         Ok(())
     }
 
@@ -371,14 +373,20 @@ struct Row {
 }
 
 impl Traffic {
-    fn add(&mut self, used: &Use<'_>, whole: bool, reasons: impl Iterator<Item = &'static str>) {
+    fn add(
+        &mut self,
+        used: &Use<'_>,
+        whole: bool,
+        ratio: f64,
+        reasons: impl Iterator<Item = &'static str>,
+    ) {
         let key = (used.kernel, used.buffer.to_string(), used.writes);
         let row = self.rows.entry(key).or_default();
         row.launches += 1;
         row.whole += usize::from(whole);
         row.moved += used.moved;
         row.counted += used.counted;
-        row.ratio = row.ratio.max(used.ratio());
+        row.ratio = row.ratio.max(ratio);
         row.reasons.extend(reasons);
     }
 
