@@ -102,6 +102,8 @@ fn parts() -> Result<Vec<Part>> {
         part("devices", true, on_gpu(&devices)),
         part("speed gpu", true, on_gpu(&[speed.as_slice(), &["gpu"]].concat())),
         part("speed cpu", false, on_gpu(&[speed.as_slice(), &["cpu"]].concat())),
+        // The processor beside the peers that are crates; PyTorch takes part if it was installed for it.
+        part("bench", false, cargo(&["xtask", "bench"])),
         // Last, because they take longest. The harness runs every operation on the GPU; the CPU's
         // kernels run as they are compiled for users too.
         part("test", true, on_gpu(&["test", "--workspace", "--no-fail-fast"])),

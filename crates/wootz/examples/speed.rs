@@ -16,6 +16,9 @@ const ROUNDS: usize = 7;
 /// Results that one evaluation computes on a GPU, so that handing it over is a small part of its time.
 const BATCH: usize = 8;
 
+/// A function whose gradient is measured.
+type Slope<'a> = &'a dyn Fn(&[Array]) -> Result<Array>;
+
 enum Work {
     /// Bytes that must be read and written.
     Bytes(usize),
@@ -38,6 +41,7 @@ fn main() -> Result<()> {
         products(if software { &[64] } else { large })?;
         quantized(if software { 128 } else { 4096 })?;
         attention(if software { 64 } else { 1024 })?;
+        others(if software { 128 } else { 4096 })?;
         training(if software { [16, 32] } else { [256, 1024] })
     })
 }
@@ -78,6 +82,27 @@ fn rows(n: usize) -> Result<()> {
         print("softmax", &title, time, Work::Bytes(2 * pass));
         let time = batch(|| ops::rms_norm(&x, Some(&weight), 1e-5))?;
         print("rms_norm", &title, time, Work::Bytes(2 * pass));
+        let time = batch(|| ops::layer_norm(&x, Some(&weight), Some(&weight), 1e-5))?;
+        print("layer_norm", &title, time, Work::Bytes(2 * pass));
+        // Two reads and a write; what the forward pass needs comes on top.
+        let slopes: [(&str, Slope<'_>); 3] = [
+            ("softmax, slope", &|x| ops::softmax(&x[0], -1)),
+            ("rms_norm, slope", &|x| ops::rms_norm(&x[0], Some(&weight), 1e-5)),
+            ("layer_norm, slope", &|x| ops::layer_norm(&x[0], Some(&weight), Some(&weight), 1e-5)),
+        ];
+        for (name, function) in slopes {
+            let backward = || {
+                let inputs = std::slice::from_ref(&x);
+                let function = |x: &[Array]| Ok(vec![function(x)?]);
+                let (_, slopes) = wootz::vjp(function, inputs, std::slice::from_ref(&g))?;
+                Ok(slopes[0].clone())
+            };
+            print(name, &title, batch(backward)?, Work::Bytes(3 * pass));
+        }
+        let heads = x.reshape(&[1, n / 64, n, 64])?;
+        let base = ops::RopeBase::Base(10000.0);
+        let time = batch(|| ops::rope(&heads, 64, false, base.clone(), 1.0, 0))?;
+        print("rope", &title, time, Work::Bytes(2 * pass));
         let time = batch(|| (&x * &g).sum(-1))?;
         print("dot of rows", &title, time, Work::Bytes(2 * pass));
     }
@@ -121,6 +146,32 @@ fn quantized(n: usize) -> Result<()> {
             if rows == 1 { Work::Bytes(n * n * 9 / 16) } else { Work::Flops(2 * rows * n * n) };
         print("quantized", &format!("{rows} {n} {n} affine 4"), time, work);
     }
+    Ok(())
+}
+
+/// A loss over a vocabulary with its gradient, orders of a long row, and a convolution of an image.
+fn others(n: usize) -> Result<()> {
+    let (logits, each) = (data(1, &[n, 8 * n], DType::F32)?, data(2, &[n], DType::F32)?);
+    let labels = ops::arange(0, n as i32, 1, DType::I32)?;
+    let loss = |x: &[Array]| Ok(vec![ops::cross_entropy(&x[0], &labels)?]);
+    let time = best(|| {
+        let (loss, slopes) =
+            wootz::vjp(loss, std::slice::from_ref(&logits), std::slice::from_ref(&each))?;
+        wootz::eval(loss.iter().chain(&slopes))
+    })?;
+    let pass = logits.size() * 4;
+    print("cross entropy", &format!("{n} {} float32", 8 * n), time, Work::Bytes(3 * pass));
+    let (row, title) = (data(3, &[n * n], DType::F32)?, format!("{} float32", n * n));
+    let bytes = n * n * 4;
+    print("sort", &title, best(|| ops::sort(&row, -1)?.eval())?, Work::Bytes(2 * bytes));
+    print("argsort", &title, best(|| ops::argsort(&row, -1)?.eval())?, Work::Bytes(2 * bytes));
+    print("topk 32", &title, best(|| ops::topk(&row, 32, -1)?.eval())?, Work::Bytes(bytes));
+    let side = n / 16;
+    let (image, weight) =
+        (data(4, &[1, side, side, 64], DType::F32)?, data(5, &[64, 3, 3, 64], DType::F32)?);
+    let time = batch(|| ops::conv2d(&image, &weight, 1, 1, 1, 1))?;
+    let flops = 2 * side * side * 64 * 64 * 9;
+    print("conv2d 3x3", &format!("{side} {side} 64 64 float32"), time, Work::Flops(flops));
     Ok(())
 }
 
