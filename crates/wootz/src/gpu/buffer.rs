@@ -353,7 +353,7 @@ impl Gpu {
         if matches!(error, Some(wgpu::Error::OutOfMemory { .. })) {
             // Freed memory comes back once the GPU is done with it.
             self.clear_cache();
-            let idle = self.queue.submit([]);
+            let idle = self.guarded(|| self.queue.submit([]))?;
             self.wait_for(&idle)?;
             (raw, error) = attempt();
         }
