@@ -98,6 +98,15 @@ enum Source {
     /// An input whose elements can be read in place, and the register to read it from where the
     /// rest of the array is shorter than whole blocks.
     Direct(usize, usize),
+    /// The same of an output: what has been stored there, or an input that gave it its memory.
+    Stored(usize, usize),
+}
+
+/// Steps that are computed together: the last of them, with what all of them take.
+struct Joined {
+    index: usize,
+    function: Option<TileFn>,
+    arguments: SmallVec<[Argument; MOST_ARGUMENTS]>,
 }
 
 /// A program for operands of some layouts, with its registers assigned.
@@ -111,6 +120,8 @@ pub(crate) struct Prepared {
     loads: SmallVec<[(usize, usize); 4]>,
     /// Inputs that are read in place, with their registers.
     direct: SmallVec<[(usize, usize); 4]>,
+    /// Inputs that are read from the output that they gave their memory to, with their registers.
+    given: SmallVec<[(usize, usize); 4]>,
     /// Inputs of one element, and constants: filled in once per chunk.
     scalars: SmallVec<[(usize, usize); 4]>,
     constants: SmallVec<[(usize, u64, Class); 4]>,
@@ -144,9 +155,8 @@ struct PlanStep {
     /// Bytes of an element while it is computed, and whether it is stored so.
     width: usize,
     wide: bool,
-    /// The output that it is stored to, and whether a later step reads the register, too.
+    /// The output that it is stored to.
     output: Option<usize>,
-    read: bool,
 }
 
 impl Prepared {
@@ -178,13 +188,12 @@ impl Prepared {
             outputs,
             loads: SmallVec::new(),
             direct: SmallVec::new(),
+            given: SmallVec::new(),
             scalars: SmallVec::new(),
             constants: SmallVec::new(),
             steps: Vec::with_capacity(program.steps.len()),
             registers: 0,
         };
-        let input_sources: SmallVec<[Source; 4]> =
-            (0..plan.inputs.len()).map(|index| plan.place_input(index)).collect();
         let stored = |step: usize| program.outputs.iter().position(|&o| o as usize == step);
         let mut last_use = vec![0usize; program.steps.len()];
         for (index, step) in program.steps.iter().enumerate() {
@@ -194,6 +203,17 @@ impl Prepared {
                 }
             }
         }
+        let joined = joined_steps(program, &last_use)?;
+        let input_sources: SmallVec<[Source; 4]> = (0..plan.inputs.len())
+            .map(|index| {
+                // Whether all that read the input come before what takes its place.
+                let reads = |step: &Joined| step.arguments.contains(&Argument::Input(index as u16));
+                let last = joined.iter().rposition(reads);
+                let replaced = |step: &Joined| stored(step.index) == plan.inputs[index].alias;
+                let free = last < joined.iter().position(replaced);
+                plan.place_input(index, free)
+            })
+            .collect();
         // Constants are filled once per chunk, so they keep their registers.
         let mut sources = vec![Source::Block(0); program.steps.len()];
         for (index, step) in program.steps.iter().enumerate() {
@@ -203,30 +223,8 @@ impl Prepared {
                 plan.constants.push((register, bits, step.dtype.class()));
             }
         }
-        let computed = |step: &Step| !matches!(step.kind, StepKind::Constant(_));
-        let mut order: Vec<usize> =
-            (0..program.steps.len()).filter(|&index| computed(&program.steps[index])).collect();
-        if order.is_empty() {
-            // A constant by itself.
-            order.push(0);
-        }
         let mut free: Vec<usize> = Vec::new();
-        let mut order = order.into_iter().peekable();
-        while let Some(first) = order.next() {
-            let mut index = first;
-            let mut function = step_function(program, &program.steps[first])?;
-            let mut arguments: SmallVec<[Argument; MOST_ARGUMENTS]> =
-                program.steps[first].arguments.iter().copied().collect();
-            if let Some(&next) = order.peek()
-                && last_use[first] == next
-                && stored(first).is_none()
-                && let Some((joined, other)) = join(program, first, next)
-            {
-                order.next();
-                index = next;
-                function = Some(joined);
-                arguments.push(other);
-            }
+        for Joined { index, function, arguments } in joined {
             let step = &program.steps[index];
             let register = match sources[index] {
                 Source::Block(register) if !computed(step) => register,
@@ -242,30 +240,27 @@ impl Prepared {
             let placed = arguments.iter().map(place).collect();
             for (position, argument) in arguments.iter().enumerate() {
                 if let Argument::Step(used) = *argument
-                    && let Source::Register(register) = sources[used as usize]
+                    && let Source::Register(register) | Source::Stored(_, register) =
+                        sources[used as usize]
                     && last_use[used as usize] <= index
                     && !arguments[..position].contains(argument)
                 {
                     free.push(register);
                 }
             }
-            if computed(step) {
-                sources[index] = Source::Register(register);
-            }
             let (dtype, width) = (step.dtype, step.dtype.class().size());
             let wide = tile::is_wide(dtype);
-            let (output, read) = (stored(index), last_use[index] > index);
+            let output = stored(index);
+            if computed(step) {
+                sources[index] = match output {
+                    Some(output) if wide && !plan.outputs[output].streamed => {
+                        Source::Stored(output, register)
+                    }
+                    _ => Source::Register(register),
+                };
+            }
             let arguments = placed;
-            plan.steps.push(PlanStep {
-                function,
-                arguments,
-                register,
-                dtype,
-                width,
-                wide,
-                output,
-                read,
-            });
+            plan.steps.push(PlanStep { function, arguments, register, dtype, width, wide, output });
         }
         Ok(plan)
     }
@@ -275,8 +270,9 @@ impl Prepared {
         self.registers - 1
     }
 
-    /// Decides how an input is read.
-    fn place_input(&mut self, index: usize) -> Source {
+    /// Decides how an input is read; `free`: one that gave its memory away is not read any more when that
+    /// memory is written.
+    fn place_input(&mut self, index: usize, free: bool) -> Source {
         let register = self.next_register();
         let Input { dtype, strides, alias, .. } = &self.inputs[index];
         if alias.is_none() && strides.iter().all(|&stride| stride == 0) {
@@ -285,6 +281,12 @@ impl Prepared {
         } else if alias.is_none() && strides[..] == [1] && tile::is_wide(*dtype) {
             self.direct.push((index, register));
             Source::Direct(index, register)
+        } else if let Some(output) = *alias
+            && free
+            && tile::is_wide(*dtype)
+        {
+            self.given.push((output, register));
+            Source::Stored(output, register)
         } else {
             self.loads.push((index, register));
             Source::Register(register)
@@ -360,20 +362,18 @@ impl Run<'_> {
                     let target = register(registers, place);
                     self.inputs[input].load(shape, tile.start, count, target);
                 }
+                for &(output, place) in &self.plan.given {
+                    let Output { dtype, size, .. } = self.plan.outputs[output];
+                    let from = &outputs[output][tile.bytes(size)];
+                    tile::widen(dtype, from, register(registers, place));
+                }
             }
             for (position, step) in steps.iter().enumerate() {
                 if position + 1 != steps.len() {
                     let part = (position * share).min(count)..((position + 1) * share).min(count);
                     self.fetch_next(part, &tile, outputs);
                 }
-                match step.output {
-                    None => self.step(registers, step, &tile, None),
-                    Some(output) => {
-                        let Output { size, streamed, .. } = self.plan.outputs[output];
-                        let out = &mut outputs[output][tile.bytes(size)];
-                        self.step(registers, step, &tile, Some((out, streamed)));
-                    }
-                }
+                self.step(registers, step, &tile, outputs);
             }
         }
     }
@@ -398,21 +398,22 @@ impl Run<'_> {
 
     /// Runs one step over a tile, and stores the result where it is an output.
     #[inline]
-    fn step(
-        &self,
-        registers: &mut [u8],
-        step: &PlanStep,
-        tile: &Tile,
-        out: Option<(&mut [u8], bool)>,
-    ) {
+    fn step(&self, registers: &mut [u8], step: &PlanStep, tile: &Tile, outputs: &mut [&mut [u8]]) {
         let elements = tile.count.next_multiple_of(BLOCK);
         let width = step.width;
-        // The others can be read while this register is written.
+        // The others can be read while this register and this output are written.
         let (before, rest) = registers.split_at_mut(step.register * STRIDE);
         let (target, behind) = rest.split_at_mut(STRIDE);
         let place = |index: usize, bytes: usize| match index.checked_sub(step.register + 1) {
             Some(index) => &behind[index * STRIDE..][..bytes],
             None => &before[index * STRIDE..][..bytes],
+        };
+        let (earlier, rest) = outputs.split_at_mut(step.output.unwrap_or(0));
+        let (own, later) = rest.split_at_mut(step.output.is_some() as usize);
+        let first = earlier.len() + own.len();
+        let stored = |output: usize| match output.checked_sub(first) {
+            Some(output) => &*later[output],
+            None => &*earlier[output],
         };
         let mut arguments: [&[u8]; MOST_ARGUMENTS] = [&[]; MOST_ARGUMENTS];
         for (slot, &(source, width)) in arguments.iter_mut().zip(&step.arguments) {
@@ -422,7 +423,8 @@ impl Run<'_> {
                     let walk = &self.inputs[input];
                     &walk.bytes[(walk.offset + tile.start) * width..][..elements * width]
                 }
-                Source::Register(index) | Source::Direct(_, index) => {
+                Source::Stored(output, _) if !tile.padded => &stored(output)[tile.bytes(width)],
+                Source::Register(index) | Source::Direct(_, index) | Source::Stored(_, index) => {
                     place(index, elements * width)
                 }
             };
@@ -430,14 +432,16 @@ impl Run<'_> {
         let arguments = &arguments[..step.arguments.len()];
         let register = &mut target[..elements * width];
         let whole = step.wide && !tile.padded;
+        let out = step.output.zip(own.first_mut()).map(|(output, out)| {
+            let Output { size, streamed, .. } = self.plan.outputs[output];
+            (&mut out[tile.bytes(size)], streamed)
+        });
         match (step.function, out) {
             (Some(function), Some((out, true))) if whole => {
                 function(arguments, register);
                 stream::copy(register, out);
             }
-            (Some(function), Some((out, false))) if whole && !step.read => {
-                function(arguments, out);
-            }
+            (Some(function), Some((out, false))) if whole => function(arguments, out),
             (function, out) => {
                 if let Some(function) = function {
                     function(arguments, register);
@@ -468,6 +472,40 @@ impl Tile {
     fn bytes(&self, size: usize) -> Range<usize> {
         self.first * size..(self.first + self.count) * size
     }
+}
+
+fn computed(step: &Step) -> bool {
+    !matches!(step.kind, StepKind::Constant(_))
+}
+
+/// The steps that are computed, two together where one function does both.
+fn joined_steps(program: &Program, last_use: &[usize]) -> Result<Vec<Joined>> {
+    let mut order: Vec<usize> =
+        (0..program.steps.len()).filter(|&index| computed(&program.steps[index])).collect();
+    if order.is_empty() {
+        // A constant by itself.
+        order.push(0);
+    }
+    let mut steps = Vec::with_capacity(order.len());
+    let mut order = order.into_iter().peekable();
+    while let Some(first) = order.next() {
+        let step = &program.steps[first];
+        let arguments = step.arguments.iter().copied().collect();
+        let function = step_function(program, step)?;
+        let mut joined = Joined { index: first, function, arguments };
+        if let Some(&next) = order.peek()
+            && last_use[first] == next
+            && !program.outputs.iter().any(|&output| output as usize == first)
+            && let Some((function, other)) = join(program, first, next)
+        {
+            order.next();
+            joined.index = next;
+            joined.function = Some(function);
+            joined.arguments.push(other);
+        }
+        steps.push(joined);
+    }
+    Ok(steps)
 }
 
 /// One function for two steps, the second of which takes the result of the first; and the second's
