@@ -69,6 +69,8 @@ const NARROW: usize = 8;
 const DEPTH: usize = 192;
 /// Elements of gathered windows: with the weights they stay in the second cache.
 const GATHERED: usize = 1 << 16;
+/// The longest line of windows that is not cut.
+const LINE: usize = 1024;
 /// Elements of a row of weights that are packed at once.
 const PIECE: usize = 16;
 /// Rows of the tallest tiles.
@@ -210,23 +212,31 @@ fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<(
     let stored = if wide { bytemuck::try_cast_slice(x).ok() } else { None };
     let rows = Rows { windows: &windows, packed: &packed, stored };
     let (depth, outputs, all) = (geometry.depth(), geometry.outputs, geometry.all_outputs());
-    let at_once = (GATHERED / depth).clamp(4 * ROWS, 32 * ROWS) / ROWS * ROWS;
+    let mut at_once = (GATHERED / depth).clamp(4 * ROWS, 32 * ROWS) / ROWS * ROWS;
+    if rows.lie_in_input() && geometry.output[2] <= LINE {
+        // A cut inside a line leaves tiles of few rows on both of its sides.
+        at_once = at_once.next_multiple_of(geometry.output[2]);
+    }
     let blocks = geometry.positions().div_ceil(at_once).div_ceil(TASKS);
     let pitch = packed.pitch();
     // Sums can live in the output.
     let dense = wide && geometry.window.groups == 1 && pitch == all;
     threads::chunks_mut(call.output::<T>(0)?, blocks * at_once * all, |task, out| {
-        let mut gathered = vec![T::Wide::ZERO; at_once * depth];
-        let mut sums = vec![T::Wide::ZERO; at_once * pitch];
+        let mut apart = Apart {
+            gathered: vec![T::Wide::ZERO; at_once * depth],
+            sums: vec![T::Wide::ZERO; at_once * pitch],
+            rows: Vec::with_capacity(at_once),
+        };
+        let mut sums = vec![T::Wide::ZERO; if dense { 0 } else { at_once * pitch }];
         for (block, out) in out.chunks_mut(at_once * all).enumerate() {
             let first = (task * blocks + block) * at_once;
             let count = out.len() / all;
             if dense && let Ok(out) = bytemuck::try_cast_slice_mut(out) {
-                rows.multiply(first, count, 0, &mut gathered, out);
+                rows.multiply(first, count, 0, &mut apart, out);
                 continue;
             }
             for group in 0..geometry.window.groups {
-                rows.multiply(first, count, group, &mut gathered, &mut sums);
+                rows.multiply(first, count, group, &mut apart, &mut sums);
                 for (out, sums) in out.chunks_exact_mut(all).zip(sums.chunks_exact(pitch)) {
                     T::narrow_slice(&sums[..outputs], &mut out[group * outputs..][..outputs]);
                 }
@@ -244,18 +254,26 @@ struct Rows<'a, T: Element> {
     stored: Option<&'a [T::Wide]>,
 }
 
+/// Windows of a block that are gathered: their elements, their sums, and which they are.
+struct Apart<W> {
+    gathered: Vec<W>,
+    sums: Vec<W>,
+    rows: Vec<usize>,
+}
+
 impl<T: Element> Rows<'_, T> {
     /// The products of `count` windows with the weights of a group. Neighbours whose elements all
-    /// lie in the input are multiplied where they are, others are gathered.
+    /// lie in the input are multiplied where they are, others are gathered and multiplied together.
     fn multiply(
         &self,
         first: usize,
         count: usize,
         group: usize,
-        gathered: &mut [T::Wide],
+        apart: &mut Apart<T::Wide>,
         sums: &mut [T::Wide],
     ) {
         let (depth, pitch) = (self.packed.depth, self.packed.pitch());
+        apart.rows.clear();
         let mut done = 0;
         while done < count {
             let inside = self.inside(first + done, count - done);
@@ -264,26 +282,35 @@ impl<T: Element> Rows<'_, T> {
                 done += inside;
                 continue;
             }
-            let mut more = 0;
-            while done + more < count && self.inside(first + done + more, count) == 0 {
-                let to = &mut gathered[more * depth..][..depth];
-                self.windows.gather(first + done + more, group, 0, to);
-                more += 1;
-            }
-            multiply(gathered, more, self.packed, group, &mut sums[done * pitch..]);
-            done += more;
+            let to = &mut apart.gathered[apart.rows.len() * depth..][..depth];
+            self.windows.gather(first + done, group, 0, to);
+            apart.rows.push(done);
+            done += 1;
         }
+        if apart.rows.len() == count {
+            return multiply(&apart.gathered, count, self.packed, group, sums);
+        }
+        multiply(&apart.gathered, apart.rows.len(), self.packed, group, &mut apart.sums);
+        for (row, from) in apart.rows.iter().zip(apart.sums.chunks_exact(pitch)) {
+            sums[row * pitch..][..pitch].copy_from_slice(from);
+        }
+    }
+
+    /// Whether windows that are wholly in the input can be multiplied where they lie.
+    fn lie_in_input(&self) -> bool {
+        let window = &self.windows.geometry.window;
+        self.stored.is_some()
+            && window.groups == 1
+            && !window.flip
+            && window.kernel_dilation[2] == 1
+            && window.input_dilation[2] == 1
     }
 
     /// How many windows from a position on lie wholly in the input and so that each line of a
     /// window is in one piece.
     fn inside(&self, position: usize, most: usize) -> usize {
         let Geometry { window, kernel, input, output, .. } = self.windows.geometry;
-        let whole = window.groups == 1
-            && !window.flip
-            && window.kernel_dilation[2] == 1
-            && window.input_dilation[2] == 1;
-        if !whole || self.stored.is_none() {
+        if !self.lie_in_input() {
             return 0;
         }
         let (batch, start) = self.windows.geometry.position(position);
