@@ -447,8 +447,12 @@ impl<T: GemmElement> Part<'_, T> {
         let across = n.div_ceil(columns);
         let cuts: Vec<Cut> = (0..m.div_ceil(rows)).map(|_| Cut::default()).collect();
         run.for_each(cuts.len(), |own| {
-            // SAFETY: passed on to the caller; every panel has its own place.
-            unsafe { self.pack_left(own * rows, rows.min(m - own * rows)) };
+            // Few panels at a time: what is written of many of them falls into the same places of a cache.
+            let end = m.min((own + 1) * rows);
+            for row in (own * rows..end).step_by(PACK_PANELS * ROWS) {
+                // SAFETY: passed on to the caller; every panel has its own place.
+                unsafe { self.pack_left(row, (PACK_PANELS * ROWS).min(end - row)) };
+            }
             cuts[own].packed.store(true, Ordering::Release);
             for number in (own..cuts.len()).chain(0..own) {
                 let cut = &cuts[number];
@@ -577,15 +581,16 @@ impl<T: GemmElement> Part<'_, T> {
                     self.pack_right(start, k, column, columns, buffer);
                     for top in (row..row + rows).step_by(ROW_BLOCK) {
                         let height = ROW_BLOCK.min(row + rows - top);
-                        let to = sums.add((top - row) * stride);
-                        let accumulate = start > 0 || !self.first;
-                        self.panels(top, height, start, k, columns, buffer, to, stride, accumulate);
+                        let sums = sums.add((top - row) * stride);
+                        let add = start > 0 || !self.first;
+                        self.panels(top, height, start, k, columns, buffer, sums, stride, add);
+                        // While the sums are near.
+                        if self.last && start + k == self.shape.k {
+                            let plus = self.plus.map(|plus| plus.at(top, column));
+                            let to = (self.c.add(top * self.c_stride + column), self.c_stride);
+                            finish::rows(self.kernels, plus, (sums, stride), to, height, columns);
+                        }
                     }
-                }
-                if self.last {
-                    let plus = self.plus.map(|plus| plus.at(row, column));
-                    let to = (self.c.add(row * self.c_stride + column), self.c_stride);
-                    finish::rows(self.kernels, plus, (sums, stride), to, rows, columns);
                 }
             }
         });
@@ -720,7 +725,8 @@ fn with_buffer<S: Scalar, R>(
     // A slot whose buffer is lent out already is found empty and lends a new one.
     let wanted = len * size_of::<S>();
     let kept = slot.take().filter(|block| block.bytes().len() >= wanted);
-    let Some(mut block) = kept.or_else(|| Memory::new(wanted)) else {
+    // With room to grow: products whose sizes grow by and by would need a new one each.
+    let Some(mut block) = kept.or_else(|| Memory::new(wanted + wanted / 4)) else {
         handle_alloc_error(Layout::array::<S>(len).unwrap_or(Layout::new::<S>()))
     };
     let result = f(block.bytes_mut().as_mut_ptr().cast());
