@@ -77,6 +77,22 @@ fn operations_of_the_host_are_steps_of_a_plan() -> Result<()> {
 }
 
 #[test]
+fn a_panic_ends_its_recording() -> Result<()> {
+    let _turn = take_turn();
+    let x = normal(1, &[3], &Device::cpu())?;
+    // Operators panic where functions return errors.
+    let wrong = compile(|x: &[Array]| Ok(vec![&x[0] + Array::new([1.0f32, 2.0])?]));
+    let call = std::panic::AssertUnwindSafe(|| wrong.call(&[x.clone()]));
+    assert!(std::panic::catch_unwind(call).is_err());
+    // While something is recorded, a draw needs a key, and compiled functions run by themselves.
+    random::normal(&[2], DType::F32, 0.0, 1.0, None)?.eval()?;
+    let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+    double.call(&[x])?;
+    assert_eq!((double.stats().traces, double.stats().replays), (1, 1));
+    Ok(())
+}
+
+#[test]
 fn results_have_the_bits_of_the_function_itself() -> Result<()> {
     let _turn = take_turn();
     for device in devices() {

@@ -41,7 +41,8 @@ pub(crate) struct Signature {
 /// What a compiled function has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompileStats {
-    /// How often the function itself ran, to be recorded.
+    /// How many recordings of the function became plans. Of threads that record a signature at the
+    /// same time, one does.
     pub traces: u64,
     /// How often a plan ran.
     pub replays: u64,
@@ -100,6 +101,20 @@ pub(crate) fn runs_by_itself(arguments: &[Array]) -> bool {
 /// constant.
 pub(crate) fn is_recording() -> bool {
     RECORDING.get() > 0
+}
+
+/// Runs `body` as a recording of this thread.
+fn recording<T>(body: impl FnOnce() -> T) -> T {
+    /// Ends the recording, also if `body` panics.
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            RECORDING.set(RECORDING.get() - 1);
+        }
+    }
+    RECORDING.set(RECORDING.get() + 1);
+    let _end = End;
+    body()
 }
 
 impl<F> Compiled<F>
@@ -190,18 +205,17 @@ impl<K, P> Plans<K, P> {
         fits: impl Fn(&K) -> bool,
         record: impl FnOnce() -> Result<(K, P)>,
     ) -> Result<Arc<P>> {
-        let mut cache = self.cache();
-        if let Some(found) = cache.plans.iter().position(|(key, _)| fits(key)) {
-            let entry = cache.plans.remove(found);
-            let plan = entry.1.clone();
-            cache.plans.push(entry);
+        if let Some(plan) = self.cache().find(&fits) {
             return Ok(plan);
         }
-        drop(cache);
-        // Not under the lock: the function may call itself.
+        // Not under the lock: the function may call itself, or wait for a thread that does.
         let (key, plan) = record()?;
         let plan = Arc::new(plan);
         let mut cache = self.cache();
+        // Another thread may have recorded the same meanwhile: everybody replays the first plan.
+        if let Some(first) = cache.find(&fits) {
+            return Ok(first);
+        }
         cache.stats.traces += 1;
         if cache.plans.len() >= self.capacity {
             cache.plans.remove(0);
@@ -222,6 +236,17 @@ impl<K, P> Plans<K, P> {
         let results = plan.replay(&rows, owned)?;
         self.cache().stats.replays += 1;
         Ok(results)
+    }
+}
+
+impl<K, P> Cache<K, P> {
+    /// What is known under a key that fits, which is then the most recently used.
+    fn find(&mut self, fits: impl Fn(&K) -> bool) -> Option<Arc<P>> {
+        let found = self.plans.iter().position(|(key, _)| fits(key))?;
+        let entry = self.plans.remove(found);
+        let plan = entry.1.clone();
+        self.plans.push(entry);
+        Some(plan)
     }
 }
 
@@ -252,12 +277,9 @@ impl Signature {
         let placeholders = (self.arguments.iter())
             .map(|(shape, dtype)| placeholder(&trace, "compile", shape, *dtype, device))
             .collect::<Result<Vec<_>>>()?;
-        RECORDING.set(RECORDING.get() + 1);
         // A key from outside would be a constant.
         let run = || crate::with_device(device, || function(&placeholders));
-        let outputs = random::scoped(None, run);
-        RECORDING.set(RECORDING.get() - 1);
-        let outputs = outputs?;
+        let outputs = recording(|| random::scoped(None, run))?;
         settle_constants("compile", &placeholders, &outputs)?;
         Plan::new(&placeholders, &outputs, device)
     }
