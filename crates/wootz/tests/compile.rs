@@ -77,6 +77,21 @@ fn operations_of_the_host_are_steps_of_a_plan() -> Result<()> {
 }
 
 #[test]
+fn while_compiling_is_disabled_functions_run_by_themselves() -> Result<()> {
+    let _turn = take_turn();
+    let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+    let x = normal(1, &[3], &Device::cpu())?;
+    wootz::disable_compile();
+    let by_itself = double.call(&[x.clone()]);
+    wootz::enable_compile();
+    let by_itself = by_itself?;
+    assert_eq!((double.stats().traces, double.stats().replays), (0, 0));
+    assert_eq!(by_itself[0].to_bytes()?, double.call(&[x])?[0].to_bytes()?);
+    assert_eq!((double.stats().traces, double.stats().replays), (1, 1));
+    Ok(())
+}
+
+#[test]
 fn a_panic_ends_its_recording() -> Result<()> {
     let _turn = take_turn();
     let x = normal(1, &[3], &Device::cpu())?;

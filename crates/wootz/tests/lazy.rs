@@ -358,3 +358,21 @@ fn large_results_have_the_bits_of_their_parts() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn synchronizing_waits_for_what_was_begun() -> Result<()> {
+    let cpu = Device::cpu();
+    for _ in 0..20 {
+        let y = (ramp(&cpu, 1000) * 2.0).sin()?;
+        wootz::async_eval([&y])?;
+        wootz::synchronize(&cpu)?;
+        assert!(y.is_evaluated());
+    }
+    let Some(gpu) = own_gpu() else { return Ok(()) };
+    wootz::async_eval([&(ramp(&gpu, 1000) * 2.0).sin()?])?;
+    wootz::synchronize(&gpu)?;
+    // Nothing comes from a device that is lost.
+    gpu.as_gpu().unwrap().lose_for_test();
+    assert!(wootz::synchronize(&gpu).is_err());
+    Ok(())
+}

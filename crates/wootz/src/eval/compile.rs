@@ -2,6 +2,7 @@
 //! replayed from a [plan](super::plan).
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::plan::Plan;
@@ -87,14 +88,42 @@ where
     Compiled { function, plans: Plans::new() }
 }
 
+/// Whether compiled functions run by themselves, on all threads.
+static DISABLED: AtomicBool = AtomicBool::new(false);
+
+/// From now on compiled functions of the whole process run by themselves, to look for a mistake in one.
+/// What they have recorded is kept for [`enable_compile`].
+///
+/// ```
+/// use wootz::{Array, compile, disable_compile, enable_compile};
+/// let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+/// // mx.disable_compile()
+/// disable_compile();
+/// assert_eq!(double.call(&[Array::new([1.5f32])?])?[0].to_vec::<f32>()?, [3.0]);
+/// assert_eq!(double.stats().traces, 0);
+/// enable_compile();
+/// double.call(&[Array::new([1.5f32])?])?;
+/// assert_eq!(double.stats().traces, 1);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn disable_compile() {
+    DISABLED.store(true, Ordering::Relaxed);
+}
+
+/// Ends what [`disable_compile`] began.
+pub fn enable_compile() {
+    DISABLED.store(false, Ordering::Relaxed);
+}
+
 thread_local! {
     static RECORDING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether a compiled function runs by itself, so that a transform of these arguments, or a recording,
-/// sees what it does.
+/// Whether a compiled function runs by itself: so that a transform of these arguments, or a recording,
+/// sees what it does, or because that is asked for.
 pub(crate) fn runs_by_itself(arguments: &[Array]) -> bool {
-    is_recording() || arguments.iter().any(|argument| argument.node.is_traced())
+    let disabled = DISABLED.load(Ordering::Relaxed);
+    disabled || is_recording() || arguments.iter().any(|argument| argument.node.is_traced())
 }
 
 /// Whether this thread records a function for a plan, in which what is not an argument becomes a
