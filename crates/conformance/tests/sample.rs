@@ -79,8 +79,7 @@ fn on_gpu(body: impl FnOnce(&Device)) {
     match Device::gpu() {
         Ok(device) => body(&device),
         Err(error) => {
-            let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-            assert!(!ci, "GPU tests must run in CI: {error}");
+            assert!(!wootz::testing::ci(), "GPU tests must run in CI: {error}");
             println!("SKIPPED: {error}");
         }
     }
