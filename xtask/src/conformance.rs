@@ -11,7 +11,7 @@ use crate::run::{cargo, root, show};
 #[command(disable_help_flag = true)]
 pub(crate) struct Options {
     /// A folder of cases, then --device cpu|gpu, --op, --set, --without, --json, --require, --require-class,
-    /// --self-test; --help tells all
+    /// --require-set, --known, --self-test; --help tells all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -34,11 +34,16 @@ impl Known {
         Ok(Known { reasons })
     }
 
+    /// Whether a case is listed.
+    pub fn lists(&self, id: &str) -> bool {
+        self.reasons.contains_key(id)
+    }
+
     /// What a report shows beyond the known: failures that are not listed, and listed cases that
     /// pass or do not count. Cases that were not run are not judged.
     pub fn differences(&self, report: &Report) -> Vec<String> {
         let difference = |outcome: &crate::Outcome| {
-            let listed = self.reasons.contains_key(&outcome.id);
+            let listed = self.lists(&outcome.id);
             match (outcome.failure(), listed) {
                 (Some(why), false) => Some(format!("{} {}: {why}", outcome.id, outcome.op)),
                 (None, true) => Some(format!("{} {}: listed, but passes", outcome.id, outcome.op)),

@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 pub use case::{Case, Class, Expected, Folder};
 pub use execute::{Verdict, judge};
 pub use known::Known;
-pub use report::{Outcome, Report};
+pub use report::{Figures, Outcome, Report};
 pub use sample::sample;
 pub use self_test::self_test;
 use watchdog::Watchdog;
@@ -33,6 +33,8 @@ use wootz::Device;
 pub struct Filter {
     /// Names of operations; empty for all.
     pub ops: Vec<String>,
+    /// Whether they are those of sets, which may lie in several folders.
+    pub of_sets: bool,
 }
 
 impl Filter {
@@ -52,17 +54,26 @@ impl Filter {
             let lines = text.lines().filter(|line| !line.starts_with('#'));
             ops.extend(lines.flat_map(str::split_whitespace).map(String::from));
         }
-        Ok(Filter { ops })
+        Ok(Filter { ops, of_sets: true })
     }
 
     /// Whether a case is meant.
     pub fn takes(&self, case: &Case) -> bool {
-        self.ops.is_empty() || self.ops.contains(&case.op)
+        self.takes_op(&case.op)
     }
 
-    /// Keeps the cases that are meant. An operation without cases is a mistake.
+    /// Whether the cases of an operation are meant.
+    pub fn takes_op(&self, op: &str) -> bool {
+        self.ops.is_empty() || self.ops.iter().any(|meant| meant == op)
+    }
+
+    /// Keeps the cases that are meant. An operation that was asked for and has no cases is a mistake.
     pub fn apply(&self, folder: &mut Folder) -> Result<()> {
         folder.cases.retain(|case| self.takes(case));
+        if self.of_sets {
+            ensure!(!folder.cases.is_empty(), "there is no case of these sets");
+            return Ok(());
+        }
         for op in &self.ops {
             let found = folder.cases.iter().any(|case| case.op == *op);
             ensure!(found, "there is no case of {op}");

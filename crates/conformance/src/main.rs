@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use conformance::tensor::Kind;
-use conformance::{Class, Filter};
+use conformance::{Class, Figures, Filter, Known};
 use wootz::Device;
 
 #[derive(Parser)]
@@ -36,6 +36,12 @@ struct Arguments {
     /// Percent of each class of cases that must pass, such as exact=100,error=100,close=99.5
     #[arg(long, value_name = "CLASS=PERCENT", value_delimiter = ',', value_parser = class_figure)]
     require_class: Vec<(Class, f64)>,
+    /// Percent of the cases of named sets that must pass, such as networks=99
+    #[arg(long, value_name = "SET=PERCENT", value_delimiter = ',', value_parser = set_figure)]
+    require_set: Vec<(String, f64)>,
+    /// Failures that are known, with their reasons: they do not count for --require-class
+    #[arg(long, value_name = "FILE")]
+    known: Option<PathBuf>,
     /// Lists the operations that pass whole, too
     #[arg(long)]
     all: bool,
@@ -66,7 +72,7 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<()> {
     let mut folder = conformance::read(&arguments.folder)?;
     let filter = match &arguments.set[..] {
-        [] => Filter { ops: arguments.op.clone() },
+        [] => Filter { ops: arguments.op.clone(), of_sets: false },
         sets => Filter::sets(sets)?,
     };
     filter.apply(&mut folder)?;
@@ -100,16 +106,36 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     if let Some(path) = &arguments.write_failures {
         let kind = if device.is_gpu() { "gpu" } else { "cpu" };
-        std::fs::write(path, conformance::Known::lines(&report, kind))
+        std::fs::write(path, Known::lines(&report, kind))
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
-    report.require(required(arguments, device.is_gpu()), &arguments.require_class)
+    let known = match &arguments.known {
+        Some(path) => {
+            let text = std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read {}", path.display()))?;
+            Known::parse(&text, if device.is_gpu() { "gpu" } else { "cpu" })?
+        }
+        None => Known::default(),
+    };
+    report.require(&Figures {
+        tiers: required(arguments, device.is_gpu()),
+        classes: &arguments.require_class,
+        sets: &arguments.require_set,
+        known: &known,
+    })
 }
 
 /// What `--require-class` says of one class.
 fn class_figure(text: &str) -> Result<(Class, f64)> {
     let (name, percent) = text.split_once('=').context("expected CLASS=PERCENT")?;
     Ok((Class::from_name(name)?, percent.parse()?))
+}
+
+/// What `--require-set` says of one set.
+fn set_figure(text: &str) -> Result<(String, f64)> {
+    let (name, percent) = text.split_once('=').context("expected SET=PERCENT")?;
+    Filter::sets(&[name])?;
+    Ok((name.to_string(), percent.parse()?))
 }
 
 /// What must pass: what is asked for, or of all operations what the project holds itself to.
@@ -149,5 +175,15 @@ mod tests {
         assert_eq!(asked, [(Class::Exact, 100.0), (Class::Close, 99.5)]);
         let error = parse("near=3").unwrap_err().to_string();
         assert!(error.contains("there are exact, close, set, sign, error"), "{error}");
+    }
+
+    #[test]
+    fn sets_have_figures_by_name() {
+        let parse = |text| {
+            Arguments::try_parse_from(["conformance", "folder", "--require-set", text])
+                .map(|arguments| arguments.require_set)
+        };
+        assert_eq!(parse("networks=99").unwrap(), [("networks".to_string(), 99.0)]);
+        assert!(parse("network=99").unwrap_err().to_string().contains("there is no set"));
     }
 }

@@ -6,8 +6,10 @@ use std::fmt::Write;
 use anyhow::{Result, bail};
 use serde_json::{Value, json};
 
+use crate::Filter;
 use crate::case::{Case, Class};
 use crate::execute::Verdict;
+use crate::known::Known;
 use crate::tensor::{Kind, Tensors};
 
 /// One case and its verdict.
@@ -52,6 +54,18 @@ impl Outcome {
             Verdict::Passed | Verdict::NotCounted(_) => None,
         }
     }
+}
+
+/// Shares of groups of cases that must pass, in percent.
+pub struct Figures<'a> {
+    /// Of the tiers, from the first.
+    pub tiers: &'a [f64],
+    /// Of the cases that are compared in one way.
+    pub classes: &'a [(Class, f64)],
+    /// Of named sets of operations.
+    pub sets: &'a [(String, f64)],
+    /// Cases that do not count among those of a class.
+    pub known: &'a Known,
 }
 
 /// All verdicts of a run.
@@ -133,16 +147,25 @@ impl Report {
         Value::Array(self.outcomes.iter().map(case).collect())
     }
 
-    /// An error if a tier, or a class, has a smaller share of passes, in percent, than asked for.
-    pub fn require(&self, tiers: &[f64], classes: &[(Class, f64)]) -> Result<()> {
-        let tiers = (1..).zip(tiers).map(|(tier, &wanted)| {
-            (format!("tier {tier}"), self.counts(|outcome| outcome.tier == tier), wanted)
-        });
-        let classes = classes.iter().map(|&(class, wanted)| {
-            (class.name().to_string(), self.counts(|outcome| outcome.class == class), wanted)
-        });
+    /// An error if a group of cases has a smaller share of passes than asked for.
+    pub fn require(&self, figures: &Figures<'_>) -> Result<()> {
+        let mut groups = Vec::new();
+        for (tier, &wanted) in (1..).zip(figures.tiers) {
+            let counts = self.counts(|outcome| outcome.tier == tier);
+            groups.push((format!("tier {tier}"), counts, wanted));
+        }
+        for &(class, wanted) in figures.classes {
+            let meant =
+                |outcome: &Outcome| outcome.class == class && !figures.known.lists(&outcome.id);
+            groups.push((class.name().to_string(), self.counts(meant), wanted));
+        }
+        for (set, wanted) in figures.sets {
+            let filter = Filter::sets(&[set])?;
+            let counts = self.counts(|outcome| filter.takes_op(&outcome.op));
+            groups.push((format!("set {set}"), counts, *wanted));
+        }
         let mut missed = Vec::new();
-        for (name, counts, wanted) in tiers.chain(classes) {
+        for (name, counts, wanted) in groups {
             // A share of nothing is missed too: the figure was asked for.
             let share = if counts.counted() == 0 { 0.0 } else { counts.percent() };
             if share < wanted && wanted > 0.0 {
@@ -242,12 +265,34 @@ mod tests {
         ]);
         let passed: Vec<_> = report.outcomes.iter().map(|o| o.failure().is_none()).collect();
         assert_eq!(passed, [true, true, false, false]);
-        assert!(report.require(&[50.0, 0.0, 0.0], &[]).is_ok());
-        assert!(report.require(&[50.1], &[]).is_err());
-        assert!(report.require(&[0.0, 1.0], &[]).is_err());
-        assert!(report.require(&[], &[(Class::Error, 50.0), (Class::Close, 50.0)]).is_ok());
-        let error = report.require(&[], &[(Class::Close, 50.0), (Class::Error, 50.1)]).unwrap_err();
+        let require = |tiers: &[f64], classes: &[(Class, f64)], known: &str| {
+            let known = Known::parse(known, "cpu")?;
+            report.require(&Figures { tiers, classes, sets: &[], known: &known })
+        };
+        assert!(require(&[50.0, 0.0, 0.0], &[], "").is_ok());
+        assert!(require(&[50.1], &[], "").is_err());
+        assert!(require(&[0.0, 1.0], &[], "").is_err());
+        assert!(require(&[], &[(Class::Error, 50.0), (Class::Close, 50.0)], "").is_ok());
+        let error = require(&[], &[(Class::Close, 50.0), (Class::Error, 50.1)], "").unwrap_err();
         assert!(error.to_string().ends_with("missed: error: 50.00 % of 50.1 %"), "{error}");
-        assert!(report.require(&[], &[(Class::Exact, 1.0)]).is_err());
+        assert!(require(&[], &[(Class::Exact, 1.0)], "").is_err());
+        // Here all cases have the same id, and one that is listed does not count.
+        assert!(require(&[], &[(Class::Close, 1.0)], "cpu 0 works: a reason").is_err());
+        assert!(require(&[50.0], &[(Class::Close, 50.0)], "cpu 1 works: a reason").is_ok());
+    }
+
+    #[test]
+    fn sets_have_figures() {
+        let report = Report::new(vec![
+            outcome("nn.relu", false, Verdict::Passed),
+            outcome("nn.Linear", false, Verdict::Failed("wrong".into())),
+            outcome("add", false, Verdict::Failed("wrong".into())),
+        ]);
+        let require = |percent| {
+            let (sets, known) = ([("networks".to_string(), percent)], Known::default());
+            report.require(&Figures { tiers: &[], classes: &[], sets: &sets, known: &known })
+        };
+        assert!(require(50.0).is_ok());
+        assert!(require(50.1).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! The committed sample of MLX's cases, and the goldens, on both devices.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -39,13 +40,19 @@ fn every_corruption_of_the_sample_is_noticed() {
     assert!(unnoticed.is_empty(), "{summary}{}", unnoticed.join("\n"));
 }
 
-/// The cases of the operations that are there.
+#[test]
+fn the_set_of_networks_has_every_layer_and_optimizer() {
+    let networks = Filter::sets(&["networks"]).expect("the set is there");
+    let folders = [Some(sample()), goldens()];
+    let ops: BTreeSet<String> =
+        folders.into_iter().flatten().flat_map(|folder| folder.cases).map(|case| case.op).collect();
+    let meant = |op: &&String| op.starts_with("nn.") || op.starts_with("optimizers.");
+    let missing: Vec<_> = ops.iter().filter(meant).filter(|op| !networks.takes_op(op)).collect();
+    assert!(missing.is_empty(), "not in sets/networks.txt: {missing:?}");
+}
+
 fn sample() -> Folder {
-    let mut folder = read(&here().join("sample"));
-    let there = Filter::sets(&["foundation", "networks", "quantized", "transformer"])
-        .expect("the sets are there");
-    folder.cases.retain(|case| there.takes(case));
-    folder
+    read(&here().join("sample"))
 }
 
 fn goldens() -> Option<Folder> {
@@ -72,8 +79,7 @@ fn on_gpu(body: impl FnOnce(&Device)) {
     match Device::gpu() {
         Ok(device) => body(&device),
         Err(error) => {
-            let ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-            assert!(!ci, "GPU tests must run in CI: {error}");
+            assert!(!wootz::testing::ci(), "GPU tests must run in CI: {error}");
             println!("SKIPPED: {error}");
         }
     }

@@ -50,6 +50,12 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
         }
         None => quote!(::wootz::Tree::visit_mut(#place, path, visitor)?;),
     })?;
+    let modules = arms(&variants, |place, name| match name {
+        Some(name) => {
+            quote!(path.within(#name, |path| ::wootz::Tree::visit_modules(#place, path, visitor));)
+        }
+        None => quote!(::wootz::Tree::visit_modules(#place, path, visitor);),
+    })?;
     let name = &input.ident;
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     Ok(quote! {
@@ -62,6 +68,15 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
                 visitor: &mut dyn ::std::ops::FnMut(&str, ::wootz::tree::Leaf<'_>),
             ) {
                 match self { #shared }
+            }
+
+            fn visit_modules<'tree>(
+                &'tree self,
+                path: &mut ::wootz::tree::Path,
+                visitor: &mut dyn ::std::ops::FnMut(&str, ::wootz::tree::Part<'tree>),
+            ) {
+                visitor(path.name(), ::wootz::tree::Part::new(self, path));
+                path.inside(|path| match self { #modules });
             }
 
             fn visit_mut(

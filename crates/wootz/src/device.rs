@@ -195,6 +195,17 @@ impl Device {
         }
     }
 
+    /// Sets the number of bytes of weights, of those that are mapped from now on, that are kept where the
+    /// device reaches them at once, and gives the one before. An error on all but Apple's GPUs.
+    pub fn set_wired_limit(&self, bytes: u64) -> Result<u64> {
+        #[cfg(feature = "gpu")]
+        if let Inner::Gpu(gpu) = &self.0 {
+            return gpu.set_wired_limit(bytes);
+        }
+        let reason = format!("it cannot keep {bytes} bytes of weights, nor any, in a GPU's reach");
+        Err(Error::NotOnDevice { op: "set_wired_limit", device: self.to_string(), reason })
+    }
+
     /// Frees all cached bytes.
     pub fn clear_cache(&self) {
         match &self.0 {

@@ -34,6 +34,7 @@ mod array;
 mod autograd;
 mod buffer;
 mod cpu;
+mod defaults;
 mod device;
 mod encoder;
 mod error;
@@ -59,25 +60,34 @@ pub mod tree;
 extern crate self as wootz;
 
 pub use array::{
-    Arg, Array, Class, DType, DTypeCategory, DTypeOrCategory, Element, FloatInfo, IntegerInfo,
-    Layout, Meta, Nested, Scalar, Shape, Strides, can_cast, finfo, iinfo, isdtype, issubdtype,
-    result_type,
+    Arg, Array, AsArray, Class, DType, DTypeCategory, DTypeOrCategory, Element, FloatInfo,
+    IntegerInfo, Layout, Meta, Nested, Scalar, Shape, Strides, asarray, can_cast, finfo, iinfo,
+    isdtype, issubdtype, result_type,
 };
 pub use autograd::{
-    CustomFunction, MapAxes, checkpoint, custom, grad, jvp, value_and_grad, value_and_grad_aux,
-    vjp, vmap,
+    CustomFunction, MapAxes, checkpoint, custom, depends, grad, jvp, value_and_grad,
+    value_and_grad_aux, vjp, vmap,
 };
 pub use cpu::{CpuCall, Strided, set_threads, threads};
+pub use defaults::{
+    DeviceInfo, Stream, clear_cache, default_device, default_stream, device_info,
+    get_active_memory, get_cache_memory, get_memory_limit, get_peak_memory, new_stream,
+    reset_peak_memory, set_cache_limit, set_default_device, set_memory_limit, set_wired_limit,
+    stream,
+};
 pub use device::{Device, Memory, with_device};
 pub use encoder::{Encoder, Submission, Workspace};
 pub use error::{Error, Result};
-pub use eval::{CompileStats, Compiled, PlanSummary, async_eval, compile, eval};
+pub use eval::{
+    CompileStats, Compiled, PlanSummary, async_eval, compile, disable_compile, enable_compile,
+    eval, synchronize,
+};
 pub use num_complex::Complex32;
 pub use ops::*;
 pub use tree::{
     CompiledOf, Parameter, Tree, checkpoint_of, compile_of, grad_of, jvp_of, tree_flatten,
-    tree_map, tree_merge, tree_reduce, tree_unflatten, value_and_grad_aux_of, value_and_grad_of,
-    vmap_of,
+    tree_map, tree_map_with_path, tree_merge, tree_reduce, tree_unflatten, value_and_grad_aux_of,
+    value_and_grad_of, vmap_of,
 };
 pub use wootz_macros::Tree;
 

@@ -1,6 +1,7 @@
 //! What tests count and share. Not part of what the crate promises.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 
 #[cfg(test)]
 use crate::device::Device;
@@ -56,6 +57,15 @@ pub(crate) fn count_written(bytes: usize) {
     WRITTEN_BYTES.set(WRITTEN_BYTES.get() + bytes as u64);
 }
 
+/// Whether this is a CI run, where nothing may be skipped: the rule of `cargo xtask`.
+pub fn ci() -> bool {
+    is_ci(std::env::var_os("CI").as_deref())
+}
+
+fn is_ci(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "false")
+}
+
 /// The CPU, and the best GPU. A missing GPU is said, and a failure in CI.
 #[cfg(test)]
 pub(crate) fn devices() -> Vec<Device> {
@@ -66,7 +76,7 @@ pub(crate) fn devices() -> Vec<Device> {
 fn gpu() -> Option<Device> {
     match Device::gpu() {
         Ok(gpu) => Some(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => {
+        Err(error) if !ci() => {
             eprintln!("SKIPPED: {error}");
             None
         }
@@ -77,4 +87,16 @@ fn gpu() -> Option<Device> {
 #[cfg(all(test, not(feature = "gpu")))]
 fn gpu() -> Option<Device> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_variable_and_false_are_no_ci() {
+        let values = [None, Some(""), Some("false"), Some("true"), Some("1")];
+        let expected = [false, false, false, true, true];
+        assert_eq!(values.map(|value| is_ci(value.map(OsStr::new))), expected);
+    }
 }

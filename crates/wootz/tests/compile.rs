@@ -19,7 +19,7 @@ fn take_turn() -> MutexGuard<'static, ()> {
 fn devices() -> Vec<Device> {
     match Device::gpu() {
         Ok(gpu) => vec![Device::cpu(), gpu],
-        Err(error) if std::env::var_os("CI").is_none() => {
+        Err(error) if !wootz::testing::ci() => {
             eprintln!("SKIPPED: {error}");
             vec![Device::cpu()]
         }
@@ -73,6 +73,37 @@ fn operations_of_the_host_are_steps_of_a_plan() -> Result<()> {
         assert!(error.is_some_and(|error| error.contains("singular")));
         assert!(compiled.call(&[normal(9, &[3, 8], &device)?]).is_ok());
     }
+    Ok(())
+}
+
+#[test]
+fn while_compiling_is_disabled_functions_run_by_themselves() -> Result<()> {
+    let _turn = take_turn();
+    let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+    let x = normal(1, &[3], &Device::cpu())?;
+    wootz::disable_compile();
+    let by_itself = double.call(&[x.clone()]);
+    wootz::enable_compile();
+    let by_itself = by_itself?;
+    assert_eq!((double.stats().traces, double.stats().replays), (0, 0));
+    assert_eq!(by_itself[0].to_bytes()?, double.call(&[x])?[0].to_bytes()?);
+    assert_eq!((double.stats().traces, double.stats().replays), (1, 1));
+    Ok(())
+}
+
+#[test]
+fn a_panic_ends_its_recording() -> Result<()> {
+    let _turn = take_turn();
+    let x = normal(1, &[3], &Device::cpu())?;
+    // Operators panic where functions return errors.
+    let wrong = compile(|x: &[Array]| Ok(vec![&x[0] + Array::new([1.0f32, 2.0])?]));
+    let call = std::panic::AssertUnwindSafe(|| wrong.call(&[x.clone()]));
+    assert!(std::panic::catch_unwind(call).is_err());
+    // While something is recorded, a draw needs a key, and compiled functions run by themselves.
+    random::normal(&[2], DType::F32, 0.0, 1.0, None)?.eval()?;
+    let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+    double.call(&[x])?;
+    assert_eq!((double.stats().traces, double.stats().replays), (1, 1));
     Ok(())
 }
 

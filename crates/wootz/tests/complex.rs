@@ -8,7 +8,7 @@ fn devices() -> Vec<Device> {
     let mut devices = vec![Device::cpu()];
     match Device::gpu() {
         Ok(gpu) => devices.push(gpu),
-        Err(error) if std::env::var_os("CI").is_none() => eprintln!("SKIPPED: {error}"),
+        Err(error) if !wootz::testing::ci() => eprintln!("SKIPPED: {error}"),
         Err(error) => panic!("{error}"),
     }
     devices

@@ -11,7 +11,7 @@ fn own_gpu() -> Option<Device> {
     });
     match opened {
         Ok(device) => Some(device),
-        Err(error) if std::env::var_os("CI").is_none() => {
+        Err(error) if !wootz::testing::ci() => {
             eprintln!("SKIPPED: {error}");
             None
         }
@@ -356,5 +356,23 @@ fn large_results_have_the_bits_of_their_parts() -> Result<()> {
         }
         assert!(whole == parts, "{name}");
     }
+    Ok(())
+}
+
+#[test]
+fn synchronizing_waits_for_what_was_begun() -> Result<()> {
+    let cpu = Device::cpu();
+    for _ in 0..20 {
+        let y = (ramp(&cpu, 1000) * 2.0).sin()?;
+        wootz::async_eval([&y])?;
+        wootz::synchronize(&cpu)?;
+        assert!(y.is_evaluated());
+    }
+    let Some(gpu) = own_gpu() else { return Ok(()) };
+    wootz::async_eval([&(ramp(&gpu, 1000) * 2.0).sin()?])?;
+    wootz::synchronize(&gpu)?;
+    // Nothing comes from a device that is lost.
+    gpu.as_gpu().unwrap().lose_for_test();
+    assert!(wootz::synchronize(&gpu).is_err());
     Ok(())
 }

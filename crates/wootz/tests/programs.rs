@@ -1,8 +1,8 @@
 //! Random programs: graphs of up to 40 operations, drawn from all there are with arguments that
 //! earlier ones computed, over shapes, views and dtypes at random.
 //!
-//! On the CPU each operation is compared with doubles, and on the GPU with the CPU; on both the whole
-//! program, evaluated at once, and compiled, with its steps one by one. On the CPU its gradient is
+//! On the CPU each operation is compared with doubles, of integers with its reference where there is one,
+//! and on the GPU with the CPU; on both the whole program, evaluated at once, and compiled, with its steps one by one. On the CPU its gradient is
 //! compared with finite differences, and a batch of it with a loop.
 //!
 //! `WOOTZ_PROGRAMS=20000` runs more than usual, a tenth of them on the GPU, and `WOOTZ_SEED=1` runs
@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use harness::cpu::compare_all;
 use harness::data::{Host, Random};
 use harness::layouts::Layout;
-use harness::tolerance::Against;
+use harness::tolerance::{Against, rounding};
 use harness::{Subject, follows_dtype, guarded, like_doubles, run, same_bits, widen};
 use proptest::collection::vec;
 use proptest::prelude::any;
@@ -122,18 +122,18 @@ impl<'a> Program<'a> {
                     let host = random.draw(input, *dtype, *apart);
                     leaves.push(host.array(device).map_err(|e| e.to_string())?);
                 }
-                outcome = evaluated(&step, &leaves, &pool, device).map(|results| (step, results));
+                outcome = evaluated(&step, &leaves, &pool, device).map(|found| (step, found));
                 if outcome.is_ok() {
                     break;
                 }
                 leaves.truncate(count.0);
                 program.leaves.truncate(count.1);
             }
-            let (mut step, (hosts, outputs)) = outcome?;
-            step.outputs = outputs.len();
-            check(&step, &hosts, &outputs, device)?;
+            let (mut step, found) = outcome?;
+            step.outputs = found.outputs.len();
+            check(&step, &found)?;
             program.steps.push(step);
-            pool.extend(outputs);
+            pool.extend(found.outputs);
         }
         Ok((program, leaves, pool))
     }
@@ -246,67 +246,112 @@ impl Step<'_> {
     }
 }
 
+/// A step that ran.
+struct Evaluated {
+    arguments: Vec<Host>,
+    outputs: Vec<Array>,
+    /// What the CPU gives, if that is not where it ran.
+    on_cpu: Option<Vec<Host>>,
+}
+
 /// The arguments and results of a step.
 fn evaluated(
     step: &Step<'_>,
     leaves: &[Array],
     pool: &[Array],
     device: &Device,
-) -> Result<(Vec<Host>, Vec<Array>), String> {
+) -> Result<Evaluated, String> {
     let Step { subject, dtype, .. } = step;
     let run = || {
         let inputs = step.inputs(leaves, pool, false)?;
-        let hosts = inputs.iter().map(Host::read).collect::<Result<Vec<_>>>()?;
+        let arguments = inputs.iter().map(Host::read).collect::<Result<Vec<_>>>()?;
         let outputs = (subject.case.call.0)(&inputs)?;
         wootz::eval(&outputs)?;
-        Ok((hosts, outputs))
+        Ok(Evaluated { arguments, outputs, on_cpu: None })
     };
-    let evaluated = guarded(|| wootz::with_device(device, run));
-    // What a GPU does not look at, as the ends of sequences, may still not fit.
-    let fits = |(hosts, _): &(Vec<Host>, Vec<Array>)| match device.is_gpu() {
-        true => harness::run(&subject.case, hosts, Layout::Contiguous, &Device::cpu()).map(|_| ()),
-        false => Ok(()),
-    };
-    evaluated
-        .and_then(|results| fits(&results).map(|()| results))
+    guarded(|| wootz::with_device(device, run))
+        .and_then(|mut found| {
+            // What a GPU does not look at, as the ends of sequences, may still not fit.
+            if device.is_gpu() {
+                let cpu = Device::cpu();
+                let arguments = &found.arguments;
+                let on_cpu = harness::run(&subject.case, arguments, Layout::Contiguous, &cpu)?;
+                found.on_cpu = Some(on_cpu);
+            }
+            Ok(found)
+        })
         .map_err(|text| format!("{}, case '{}' in {dtype}: {text}", subject.op, subject.case.label))
 }
 
-/// Checks the results of a step on a device.
-fn check(
-    step: &Step<'_>,
-    hosts: &[Host],
-    outputs: &[Array],
-    device: &Device,
-) -> Result<(), String> {
+/// Checks the results of a step.
+fn check(step: &Step<'_>, found: &Evaluated) -> Result<(), String> {
     let (subject, case, dtype) = (step.subject, &step.subject.case, step.dtype);
-    let failed = |text: String| {
-        let shapes: Vec<_> = hosts.iter().map(|host| &host.shape).collect();
-        format!("{}, case '{}' in {dtype} of {shapes:?}: {text}", subject.op, case.label)
-    };
-    if dtype.is_float() && JUMPING.contains(&subject.op) {
-        return Ok(());
-    }
+    let Evaluated { arguments, outputs, on_cpu } = found;
     let got: Vec<Host> = guarded(|| outputs.iter().map(Host::read).collect())?;
-    if device.is_gpu() {
-        return run(case, hosts, Layout::Contiguous, &Device::cpu())
-            .and_then(|want| {
-                let against = slack(step, hosts, Against::Device);
-                compare_all(&got, &want, None, case.tolerance, against, dtype)
-            })
-            .map_err(|text| failed(format!("the GPU against the CPU: {text}")));
+    let (what, want, against) = match on_cpu {
+        Some(want) => ("the GPU against the CPU", want.clone(), Against::Device),
+        None => match oracle(step, arguments, &got)? {
+            Some((what, want)) => (what, want, Against::Double),
+            None => return Ok(()),
+        },
+    };
+    let (got, want) = match dtype.is_float() && JUMPING.contains(&subject.op) {
+        true => away_from_jumps(arguments, dtype, got, want)?,
+        false => (got, want),
+    };
+    let against = slack(step, arguments, against);
+    compare_all(&got, &want, None, case.tolerance, against, dtype).map_err(|text| {
+        let shapes: Vec<_> = arguments.iter().map(|host| &host.shape).collect();
+        format!("{}, case '{}' in {dtype} of {shapes:?}: {what}: {text}", subject.op, case.label)
+    })
+}
+
+/// What a step should give on the CPU, and how that is known: floats as the operation itself gives in
+/// doubles, everything else as the reference does. None if nothing tells.
+fn oracle(
+    step: &Step<'_>,
+    arguments: &[Host],
+    got: &[Host],
+) -> Result<Option<(&'static str, Vec<Host>)>, String> {
+    let (subject, case, dtype) = (step.subject, &step.subject.case, step.dtype);
+    if !dtype.is_float() {
+        let reference = subject.reference.as_ref();
+        return Ok(reference.map(|f| ("against the reference", f.call(arguments, got))));
     }
     // Scores that are all but equal may be chosen otherwise in doubles.
     let rounded = LONG_SUMS.contains(&subject.op) || factors(subject.op) || subject.op == "router";
-    if dtype.is_float() && follows_dtype(case) && like_doubles(subject, dtype) && !rounded {
-        let wide = run(case, &widen(case, hosts), Layout::Contiguous, &Device::cpu());
-        wide.and_then(|wide| {
-            let against = slack(step, hosts, Against::Double);
-            compare_all(&got, &wide, None, case.tolerance, against, dtype)
-        })
-        .map_err(|text| failed(format!("against doubles: {text}")))?;
+    // Away from jumps the rounding of a quotient does not matter.
+    let like_doubles = like_doubles(subject, dtype) || JUMPING.contains(&subject.op);
+    if !follows_dtype(case) || !like_doubles || rounded {
+        return Ok(None);
     }
-    Ok(())
+    let wide = run(case, &widen(case, arguments), Layout::Contiguous, &Device::cpu());
+    let wide = wide.map_err(|text| format!("{} in doubles: {text}", subject.op))?;
+    Ok(Some(("against doubles", wide)))
+}
+
+/// Results of an operation that jumps where a quotient is whole, with zeros near there.
+fn away_from_jumps(
+    arguments: &[Host],
+    dtype: DType,
+    got: Vec<Host>,
+    want: Vec<Host>,
+) -> Result<(Vec<Host>, Vec<Host>), String> {
+    let quotients = guarded(|| {
+        let wide = |host: &Host| host.cast(DType::F64).array(&Device::cpu());
+        Host::read(&wootz::divide(&wide(&arguments[0])?, &wide(&arguments[1])?)?)
+    })?;
+    let far = |q: f64| (q - q.round()).abs() > 8.0 * rounding(dtype) * (1.0 + q.abs());
+    let far: Vec<bool> = quotients.to_f64().into_iter().map(far).collect();
+    let only_far = |hosts: Vec<Host>| {
+        let keep = |(&far, value): (&bool, f64)| if far { value } else { 0.0 };
+        let kept = |host: Host| {
+            let values: Vec<f64> = far.iter().zip(host.to_f64()).map(keep).collect();
+            Host::from_f64(&host.shape, host.dtype, &values)
+        };
+        hosts.into_iter().map(kept).collect()
+    };
+    Ok((only_far(got), only_far(want)))
 }
 
 /// What cases draw was chosen so that little cancels; results of other operations were not.

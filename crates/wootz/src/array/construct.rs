@@ -80,6 +80,46 @@ impl Array {
     }
 }
 
+/// What is an array, or nested data: as an array, of another dtype if one is asked for. An array that has
+/// that dtype is itself.
+///
+/// ```
+/// use wootz::{DType, asarray};
+/// // mx.asarray([1, 2], dtype=mx.float16)
+/// let x = asarray([1, 2], Some(DType::F16))?;
+/// assert_eq!(x.dtype(), DType::F16);
+/// assert_eq!(asarray(&x, None)?.to_vec::<f32>()?, [1.0, 2.0]);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn asarray(a: impl AsArray, dtype: Option<DType>) -> Result<Array> {
+    let array = a.as_array()?;
+    dtype.map_or(Ok(array.clone()), |dtype| array.astype(dtype))
+}
+
+/// What [`asarray`] takes: arrays, and [nested data](Nested).
+pub trait AsArray {
+    /// The array, on the default device if it is made.
+    fn as_array(&self) -> Result<Array>;
+}
+
+impl<N: Nested> AsArray for N {
+    fn as_array(&self) -> Result<Array> {
+        Array::new(self)
+    }
+}
+
+impl AsArray for Array {
+    fn as_array(&self) -> Result<Array> {
+        Ok(self.clone())
+    }
+}
+
+impl AsArray for &Array {
+    fn as_array(&self) -> Result<Array> {
+        Ok((*self).clone())
+    }
+}
+
 /// Nested data: elements, or arrays, slices and vectors of nested data.
 pub trait Nested {
     /// The innermost type.

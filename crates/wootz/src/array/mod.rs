@@ -11,7 +11,7 @@ mod operators;
 
 use std::sync::Arc;
 
-pub use construct::Nested;
+pub use construct::{AsArray, Nested, asarray};
 pub use dtype::{Class, DType};
 pub use dtype_info::{
     DTypeCategory, DTypeOrCategory, FloatInfo, IntegerInfo, can_cast, finfo, iinfo, isdtype,

@@ -281,13 +281,24 @@ pub(super) fn or_zeros(arrays: &[Array], values: &[Option<Array>]) -> Result<Vec
         .collect()
 }
 
-/// The same arrays, which are not there before `others` are.
-fn depends(arrays: &[Array], others: &[Array]) -> Result<Vec<Array>> {
-    if arrays.is_empty() {
+/// The same arrays, which are not there before `dependencies` are: whoever evaluates one of them evaluates
+/// those, too.
+///
+/// ```
+/// use wootz::{Array, depends};
+/// let (x, y) = (Array::new([1.0f32])? + 1.0, Array::new([2.0f32])? * 4.0);
+/// // mx.eval(mx.depends(x, y))
+/// let later = depends(&[x], &[y.clone()])?;
+/// assert_eq!(later[0].item::<f32>()?, 2.0);
+/// assert!(y.is_evaluated());
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn depends(inputs: &[Array], dependencies: &[Array]) -> Result<Vec<Array>> {
+    if inputs.is_empty() {
         return Ok(Vec::new());
     }
-    let all: Vec<&Array> = arrays.iter().chain(others).collect();
-    Ok(Array::apply_all(Depends { arrays: arrays.len() }, &all)?.into_vec())
+    let all: Vec<&Array> = inputs.iter().chain(dependencies).collect();
+    Ok(Array::apply_all(Depends { arrays: inputs.len() }, &all)?.into_vec())
 }
 
 /// The first inputs, after the others.

@@ -10,7 +10,7 @@ mod vjp;
 mod vmap;
 
 pub use batch::Batch;
-pub use custom::{CustomFunction, checkpoint, custom};
+pub use custom::{CustomFunction, checkpoint, custom, depends};
 pub(crate) use graph::settle_constants;
 pub use jvp::jvp;
 pub(crate) use jvp::transposed;

@@ -2,6 +2,7 @@
 //! replayed from a [plan](super::plan).
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::plan::Plan;
@@ -41,7 +42,8 @@ pub(crate) struct Signature {
 /// What a compiled function has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompileStats {
-    /// How often the function itself ran, to be recorded.
+    /// How many recordings of the function became plans. Of threads that record a signature at the
+    /// same time, one does.
     pub traces: u64,
     /// How often a plan ran.
     pub replays: u64,
@@ -86,20 +88,62 @@ where
     Compiled { function, plans: Plans::new() }
 }
 
+/// Whether compiled functions run by themselves, on all threads.
+static DISABLED: AtomicBool = AtomicBool::new(false);
+
+/// From now on compiled functions of the whole process run by themselves, to look for a mistake in one.
+/// What they have recorded is kept for [`enable_compile`].
+///
+/// ```
+/// use wootz::{Array, compile, disable_compile, enable_compile};
+/// let double = compile(|x: &[Array]| Ok(vec![&x[0] * 2.0]));
+/// // mx.disable_compile()
+/// disable_compile();
+/// assert_eq!(double.call(&[Array::new([1.5f32])?])?[0].to_vec::<f32>()?, [3.0]);
+/// assert_eq!(double.stats().traces, 0);
+/// enable_compile();
+/// double.call(&[Array::new([1.5f32])?])?;
+/// assert_eq!(double.stats().traces, 1);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn disable_compile() {
+    DISABLED.store(true, Ordering::Relaxed);
+}
+
+/// Ends what [`disable_compile`] began.
+pub fn enable_compile() {
+    DISABLED.store(false, Ordering::Relaxed);
+}
+
 thread_local! {
     static RECORDING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Whether a compiled function runs by itself, so that a transform of these arguments, or a recording,
-/// sees what it does.
+/// Whether a compiled function runs by itself: so that a transform of these arguments, or a recording,
+/// sees what it does, or because that is asked for.
 pub(crate) fn runs_by_itself(arguments: &[Array]) -> bool {
-    is_recording() || arguments.iter().any(|argument| argument.node.is_traced())
+    let disabled = DISABLED.load(Ordering::Relaxed);
+    disabled || is_recording() || arguments.iter().any(|argument| argument.node.is_traced())
 }
 
 /// Whether this thread records a function for a plan, in which what is not an argument becomes a
 /// constant.
 pub(crate) fn is_recording() -> bool {
     RECORDING.get() > 0
+}
+
+/// Runs `body` as a recording of this thread.
+fn recording<T>(body: impl FnOnce() -> T) -> T {
+    /// Ends the recording, also if `body` panics.
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            RECORDING.set(RECORDING.get() - 1);
+        }
+    }
+    RECORDING.set(RECORDING.get() + 1);
+    let _end = End;
+    body()
 }
 
 impl<F> Compiled<F>
@@ -190,18 +234,17 @@ impl<K, P> Plans<K, P> {
         fits: impl Fn(&K) -> bool,
         record: impl FnOnce() -> Result<(K, P)>,
     ) -> Result<Arc<P>> {
-        let mut cache = self.cache();
-        if let Some(found) = cache.plans.iter().position(|(key, _)| fits(key)) {
-            let entry = cache.plans.remove(found);
-            let plan = entry.1.clone();
-            cache.plans.push(entry);
+        if let Some(plan) = self.cache().find(&fits) {
             return Ok(plan);
         }
-        drop(cache);
-        // Not under the lock: the function may call itself.
+        // Not under the lock: the function may call itself, or wait for a thread that does.
         let (key, plan) = record()?;
         let plan = Arc::new(plan);
         let mut cache = self.cache();
+        // Another thread may have recorded the same meanwhile: everybody replays the first plan.
+        if let Some(first) = cache.find(&fits) {
+            return Ok(first);
+        }
         cache.stats.traces += 1;
         if cache.plans.len() >= self.capacity {
             cache.plans.remove(0);
@@ -222,6 +265,17 @@ impl<K, P> Plans<K, P> {
         let results = plan.replay(&rows, owned)?;
         self.cache().stats.replays += 1;
         Ok(results)
+    }
+}
+
+impl<K, P> Cache<K, P> {
+    /// What is known under a key that fits, which is then the most recently used.
+    fn find(&mut self, fits: impl Fn(&K) -> bool) -> Option<Arc<P>> {
+        let found = self.plans.iter().position(|(key, _)| fits(key))?;
+        let entry = self.plans.remove(found);
+        let plan = entry.1.clone();
+        self.plans.push(entry);
+        Some(plan)
     }
 }
 
@@ -252,12 +306,9 @@ impl Signature {
         let placeholders = (self.arguments.iter())
             .map(|(shape, dtype)| placeholder(&trace, "compile", shape, *dtype, device))
             .collect::<Result<Vec<_>>>()?;
-        RECORDING.set(RECORDING.get() + 1);
         // A key from outside would be a constant.
         let run = || crate::with_device(device, || function(&placeholders));
-        let outputs = random::scoped(None, run);
-        RECORDING.set(RECORDING.get() - 1);
-        let outputs = outputs?;
+        let outputs = recording(|| random::scoped(None, run))?;
         settle_constants("compile", &placeholders, &outputs)?;
         Plan::new(&placeholders, &outputs, device)
     }

@@ -12,13 +12,14 @@ mod schedule;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-pub use compile::{CompileStats, Compiled, PlanSummary, compile};
+pub use compile::{CompileStats, Compiled, PlanSummary, compile, disable_compile, enable_compile};
 pub(crate) use compile::{Plans, Signature, is_recording, runs_by_itself};
 pub(crate) use plan::Plan;
 pub(crate) use program::{Argument, ELEMENTWISE_ALIASES, Program, Step, StepKind};
 pub(crate) use run::{read_bytes, read_memory};
 
 use crate::array::Array;
+use crate::device::Device;
 use crate::error::Result;
 
 /// What is shared by evaluations, which take turns: a node runs once, and nodes carry scratch
@@ -73,7 +74,38 @@ pub fn async_eval<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Result<()>
     }
     // A failure to hand over means the worker is gone; the reader then evaluates by itself.
     let _reader_evaluates =
-        background().lock().unwrap_or_else(PoisonError::into_inner).send(arrays);
+        background().lock().unwrap_or_else(PoisonError::into_inner).send(Message::Evaluate(arrays));
+    Ok(())
+}
+
+/// Waits until everything has run that was begun on a device, as by [`async_eval`]. What went wrong shows
+/// when a value is asked for; an error here is that the device is lost.
+///
+/// ```
+/// use wootz::{Array, async_eval, default_device, synchronize};
+/// let x = Array::new([1.0f32, 2.0])? * 3.0;
+/// async_eval([&x])?;
+/// // mx.synchronize()
+/// synchronize(&default_device())?;
+/// assert!(x.is_evaluated());
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn synchronize(device: &Device) -> Result<()> {
+    let (reached, end) = channel();
+    if !device.is_gpu()
+        && let Some(background) = BACKGROUND.get()
+    {
+        let marker = Message::Reached(reached);
+        let sent = background.lock().unwrap_or_else(PoisonError::into_inner).send(marker);
+        // A thread that is gone has nothing to do any more.
+        let _gone = sent.map(|()| end.recv());
+    }
+    // Whoever evaluates now has run, or submitted, when the lock is free.
+    drop(lock());
+    #[cfg(feature = "gpu")]
+    if let Some(gpu) = device.as_gpu() {
+        return gpu.synchronize();
+    }
     Ok(())
 }
 
@@ -94,17 +126,32 @@ fn submit(arrays: &[&Array]) -> Result<()> {
     run::run(&evaluation, graph, tasks)
 }
 
+/// What the thread of [`async_eval`] is told.
+enum Message {
+    Evaluate(Vec<Array>),
+    /// To say when all before it is done.
+    Reached(Sender<()>),
+}
+
+static BACKGROUND: OnceLock<Mutex<Sender<Message>>> = OnceLock::new();
+
 /// The thread that evaluates CPU arrays for [`async_eval`].
-fn background() -> &'static Mutex<Sender<Vec<Array>>> {
-    static BACKGROUND: OnceLock<Mutex<Sender<Vec<Array>>>> = OnceLock::new();
+fn background() -> &'static Mutex<Sender<Message>> {
     BACKGROUND.get_or_init(|| {
-        let (sender, receiver) = channel::<Vec<Array>>();
+        let (sender, receiver) = channel::<Message>();
         // Without a thread the receiver is dropped, sending fails and readers evaluate themselves.
         let _detached = std::thread::Builder::new().name("wootz-eval".into()).spawn(move || {
-            for arrays in receiver {
-                let arrays: Vec<&Array> = arrays.iter().collect();
-                // The error comes up again when the value is read.
-                let _shown_to_the_reader = submit(&arrays);
+            for message in receiver {
+                match message {
+                    Message::Evaluate(arrays) => {
+                        let arrays: Vec<&Array> = arrays.iter().collect();
+                        // The error comes up again when the value is read.
+                        let _shown_to_the_reader = submit(&arrays);
+                    }
+                    Message::Reached(reached) => {
+                        let _nobody_waits = reached.send(());
+                    }
+                }
             }
         });
         Mutex::new(sender)

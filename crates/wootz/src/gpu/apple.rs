@@ -125,6 +125,9 @@ unsafe impl Send for Shared {}
 // SAFETY: as above; a shared reference only serves to name the buffer to Metal.
 unsafe impl Sync for Shared {}
 
+/// Whether [`Residency`] does anything.
+pub(super) const KEEPS_RESIDENT: bool = true;
+
 /// Keeps the weights of models where the GPU reaches them at once. Without it Metal makes pages of
 /// a mapped file accessible anew when a submission comes after a pause, which costs up to seconds.
 ///

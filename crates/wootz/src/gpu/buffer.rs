@@ -45,6 +45,8 @@ pub struct GpuBuffer {
     read_only: bool,
     /// If it is memory of a mapped file.
     shared: Option<system::Shared>,
+    /// Whether that is kept resident.
+    wired: bool,
     recorded_reads: AtomicU32,
     recorded_writes: AtomicU32,
 }
@@ -106,7 +108,10 @@ impl Drop for GpuBuffer {
                 None => memory.give_back(block),
                 Some(shared) => {
                     memory.mapped -= block.raw.size();
-                    memory.residency.remove(shared);
+                    if self.wired {
+                        memory.wired -= block.raw.size();
+                        memory.residency.remove(shared);
+                    }
                     // As where the cache shrinks: bind groups may still refer to it.
                     block.raw.destroy();
                 }
@@ -165,13 +170,18 @@ impl Gpu {
             return Ok(None);
         };
         memory.mapped += bytes;
-        memory.residency.add(&self.device, &self.queue, &shared);
+        let wired = memory.wired + bytes <= memory.wired_limit;
+        if wired {
+            memory.wired += bytes;
+            memory.residency.add(&self.device, &self.queue, &shared);
+        }
         drop(memory);
         self.count.allocations.fetch_add(1, Relaxed);
         let block = Block { id: NEXT_ID.fetch_add(1, Relaxed), raw };
         let mut buffer = self.buffer(block, bytes, bytes);
         buffer.forbid_writes();
         buffer.shared = Some(shared);
+        buffer.wired = wired;
         Ok(Some(buffer))
     }
 
@@ -183,6 +193,7 @@ impl Gpu {
             requested,
             read_only: false,
             shared: None,
+            wired: false,
             recorded_reads: AtomicU32::new(0),
             recorded_writes: AtomicU32::new(0),
         }
@@ -204,6 +215,17 @@ impl Gpu {
         let mut memory = self.state();
         memory.cache_limit = bytes;
         memory.shrink_cache(bytes);
+    }
+
+    /// Keep at most so many bytes of mapped weights resident, of those that are mapped from now on; gives
+    /// the limit before.
+    pub fn set_wired_limit(&self, bytes: u64) -> Result<u64> {
+        if !system::KEEPS_RESIDENT {
+            let reason = "only Apple's systems keep weights resident".into();
+            let (op, device) = ("set_wired_limit", self.name().to_string());
+            return Err(Error::NotOnDevice { op, device, reason });
+        }
+        Ok(std::mem::replace(&mut self.state().wired_limit, bytes))
     }
 
     /// Give all cached memory back to the driver.
@@ -511,6 +533,9 @@ pub(super) struct Memory {
     peak: u64,
     cached: u64,
     cache_limit: u64,
+    /// Mapped bytes that are kept resident, and how many may be.
+    wired: u64,
+    wired_limit: u64,
     residency: system::Residency,
     /// Free blocks by size, in the order they were given back, with the time of that.
     free: BTreeMap<u64, VecDeque<(u64, Block)>>,
@@ -527,6 +552,8 @@ impl Default for Memory {
             peak: 0,
             cached: 0,
             cache_limit,
+            wired: 0,
+            wired_limit: u64::MAX,
             residency: Default::default(),
             free: BTreeMap::new(),
             clock: 0,

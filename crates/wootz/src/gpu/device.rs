@@ -326,6 +326,12 @@ impl Gpu {
         let _ = self.poll(PollType::Poll);
     }
 
+    /// Wait for everything that was submitted.
+    pub fn synchronize(&self) -> Result<()> {
+        let idle = self.guarded(|| self.queue.submit([]))?;
+        self.wait_for(&idle)
+    }
+
     /// Wait for a submission. Returns early, with an error, when the device is lost meanwhile.
     pub(super) fn wait_for(&self, index: &wgpu::SubmissionIndex) -> Result<()> {
         // The slices bound how long a loss that only another thread noticed stays unseen here.

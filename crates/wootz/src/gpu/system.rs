@@ -38,6 +38,9 @@ pub(super) fn share(_: &Gpu, _: &Arc<Mmap>, _: Range<usize>) -> Option<(wgpu::Bu
 /// Memory of the process that is a buffer too: none.
 pub(super) enum Shared {}
 
+/// Whether [`Residency`] does anything.
+pub(super) const KEEPS_RESIDENT: bool = false;
+
 /// Nothing to keep resident.
 #[derive(Default)]
 pub(super) struct Residency;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Module;
 use crate::array::Array;
 use crate::error::Result;
-use crate::tree::{Leaf, Path, Slot, Tree};
+use crate::tree::{Leaf, Part, Path, Slot, Tree};
 
 /// Calls modules one after the other.
 ///
@@ -99,6 +99,14 @@ impl Module for Function {
 
 impl Tree for Function {
     fn visit(&self, _: &mut Path, _: &mut dyn FnMut(&str, Leaf<'_>)) {}
+
+    fn visit_modules<'tree>(
+        &'tree self,
+        path: &mut Path,
+        visitor: &mut dyn FnMut(&str, Part<'tree>),
+    ) {
+        visitor(path.name(), Part::new(self, path));
+    }
 
     fn visit_mut(
         &mut self,

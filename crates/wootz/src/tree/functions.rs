@@ -23,8 +23,7 @@ pub fn tree_flatten<T: Tree + ?Sized>(tree: &T) -> Vec<(String, Array)> {
     leaves
 }
 
-/// The same tree with every array replaced by what `function` makes of its name and itself: MLX's
-/// `tree_map` and `tree_map_with_path`.
+/// The same tree with every array replaced by what `function` makes of its name and itself.
 ///
 /// ```
 /// use wootz::{Array, DType, tree_map};
@@ -40,6 +39,26 @@ pub fn tree_map<T: Tree + Clone>(
     let mut mapped = tree.clone();
     mapped.apply(&mut function)?;
     Ok(mapped)
+}
+
+/// As [`tree_map`], which tells names already.
+///
+/// ```
+/// use wootz::{Array, tree_map_with_path};
+/// let tree = (Array::new([1])?, vec![Array::new([2])?]);
+/// // tree_map_with_path(lambda path, x: -x if path == "1.0" else x, tree)
+/// let changed = tree_map_with_path(&tree, |path, x| match path {
+///     "1.0" => Ok(-x),
+///     _ => Ok(x.clone()),
+/// })?;
+/// assert_eq!(changed.1[0].item::<i32>()?, -2);
+/// # Ok::<(), wootz::Error>(())
+/// ```
+pub fn tree_map_with_path<T: Tree + Clone>(
+    tree: &T,
+    function: impl FnMut(&str, &Array) -> Result<Array>,
+) -> Result<T> {
+    tree_map(tree, function)
 }
 
 /// A tree like `like` with these arrays. Names must be the same and shapes must agree: the error

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Leaf, Mode, Parameter, Path, Slot, State, Tree};
+use super::{Leaf, Mode, Parameter, Part, Path, Slot, State, Tree};
 use crate::array::{Array, DType, Scalar};
 use crate::device::Device;
 use crate::error::Result;
 use crate::nn::Module;
 
 type Visitor<'a> = &'a mut dyn FnMut(&str, Leaf<'_>);
+type PartVisitor<'a, 'tree> = &'a mut dyn FnMut(&str, Part<'tree>);
 type VisitorMut<'a> = &'a mut dyn FnMut(&str, Slot<'_>) -> Result<()>;
 
 macro_rules! leaves {
@@ -77,6 +78,12 @@ impl<T: Tree> Tree for Option<T> {
         }
     }
 
+    fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+        if let Some(inner) = self {
+            inner.visit_modules(path, visitor);
+        }
+    }
+
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         self.as_mut().map_or(Ok(()), |inner| inner.visit_mut(path, visitor))
     }
@@ -87,6 +94,10 @@ impl<T: Tree> Tree for Box<T> {
         (**self).visit(path, visitor);
     }
 
+    fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+        (**self).visit_modules(path, visitor);
+    }
+
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         (**self).visit_mut(path, visitor)
     }
@@ -95,6 +106,10 @@ impl<T: Tree> Tree for Box<T> {
 impl Tree for Box<dyn Module> {
     fn visit(&self, path: &mut Path, visitor: Visitor<'_>) {
         (**self).visit(path, visitor);
+    }
+
+    fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+        (**self).visit_modules(path, visitor);
     }
 
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
@@ -109,6 +124,12 @@ macro_rules! sequences {
             fn visit(&self, path: &mut Path, visitor: Visitor<'_>) {
                 for (index, item) in self.iter().enumerate() {
                     path.within(index, |path| item.visit(path, visitor));
+                }
+            }
+
+            fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+                for (index, item) in self.iter().enumerate() {
+                    path.within(index, |path| item.visit_modules(path, visitor));
                 }
             }
 
@@ -131,6 +152,12 @@ impl<T: Tree> Tree for BTreeMap<String, T> {
         }
     }
 
+    fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+        for (key, item) in self {
+            path.within(key, |path| item.visit_modules(path, visitor));
+        }
+    }
+
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         for (key, item) in self {
             path.within(key, |path| item.visit_mut(path, visitor))?;
@@ -149,6 +176,14 @@ impl<T: Tree> Tree for HashMap<String, T> {
         }
     }
 
+    fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+        let mut items: Vec<(&String, &T)> = self.iter().collect();
+        items.sort_by_key(|(key, _)| *key);
+        for (key, item) in items {
+            path.within(key, |path| item.visit_modules(path, visitor));
+        }
+    }
+
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         let mut items: Vec<(&String, &mut T)> = self.iter_mut().collect();
         items.sort_by_key(|(key, _)| *key);
@@ -164,6 +199,10 @@ macro_rules! tuples {
         impl<$($name: Tree),*> Tree for ($($name,)*) {
             fn visit(&self, path: &mut Path, visitor: Visitor<'_>) {
                 $(path.within($index, |path| self.$index.visit(path, visitor));)*
+            }
+
+            fn visit_modules<'tree>(&'tree self, path: &mut Path, visitor: PartVisitor<'_, 'tree>) {
+                $(path.within($index, |path| self.$index.visit_modules(path, visitor));)*
             }
 
             fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {

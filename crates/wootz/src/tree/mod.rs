@@ -28,6 +28,7 @@ mod functions;
 mod grad;
 mod impls;
 mod leaf;
+mod part;
 mod transforms;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +37,12 @@ use std::fmt::Write as _;
 use std::path::Path as FilePath;
 
 pub use compile::{CompiledOf, compile_of};
-pub use functions::{tree_flatten, tree_map, tree_merge, tree_reduce, tree_unflatten};
+pub use functions::{
+    tree_flatten, tree_map, tree_map_with_path, tree_merge, tree_reduce, tree_unflatten,
+};
 pub use grad::{grad_of, value_and_grad_aux_of, value_and_grad_of};
 pub use leaf::{Mode, Parameter, State};
+pub use part::Part;
 pub use transforms::{checkpoint_of, jvp_of, vmap_of};
 
 use crate::array::{Array, DType};
@@ -80,6 +84,61 @@ pub trait Tree {
         path: &mut Path,
         visitor: &mut dyn FnMut(&str, Slot<'_>) -> Result<()>,
     ) -> Result<()>;
+
+    /// Hands every [part](Part) with its dotted name to `visitor`, one before those inside of it.
+    fn visit_modules<'tree>(
+        &'tree self,
+        _path: &mut Path,
+        _visitor: &mut dyn FnMut(&str, Part<'tree>),
+    ) {
+    }
+
+    /// This tree and all parts of it with their dotted names, one before those inside of it.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let model = nn::Sequential::new().then(nn::Linear::new(3, 2, true)?).then_fn(nn::relu);
+    /// let names: Vec<String> = model.named_modules().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["", "layers.0", "layers.1"]);
+    /// assert!(model.named_modules()[1].1.type_name().ends_with("Linear"));
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn named_modules(&self) -> Vec<(String, Part<'_>)> {
+        part::named_modules(self)
+    }
+
+    /// This tree and all parts of it.
+    fn modules(&self) -> Vec<Part<'_>> {
+        self.named_modules().into_iter().map(|(_, part)| part).collect()
+    }
+
+    /// The parts that are in no other part of this tree.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let inner = nn::Sequential::new().then(nn::Linear::new(3, 2, true)?);
+    /// let model = nn::Sequential::new().then(inner);
+    /// let names: Vec<String> = model.children().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["layers.0"]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn children(&self) -> Vec<(String, Part<'_>)> {
+        part::children(self)
+    }
+
+    /// The parts that have no parts.
+    ///
+    /// ```
+    /// use wootz::{Tree, nn};
+    /// let inner = nn::Sequential::new().then(nn::Linear::new(3, 2, true)?);
+    /// let model = nn::Sequential::new().then(inner).then_fn(nn::relu);
+    /// let names: Vec<String> = model.leaf_modules().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["layers.0.layers.0", "layers.1"]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn leaf_modules(&self) -> Vec<(String, Part<'_>)> {
+        part::leaf_modules(self)
+    }
 
     /// All arrays by their dotted names.
     ///
@@ -243,22 +302,24 @@ pub trait Tree {
     where
         Self: Sized,
     {
-        let mut module: Option<Box<dyn Module>> = Some(Box::new(module));
-        self.visit_mut(&mut Path::default(), &mut |at, slot| {
-            if let (Slot::Module(place), true) = (slot, at == name)
-                && let Some(module) = module.take()
-            {
-                *place = module;
-            }
-            Ok(())
-        })?;
-        match module {
-            None => Ok(()),
-            Some(_) => {
-                let expected = "the name of a boxed module";
-                Err(Error::argument("replace_module", "name", expected, format!("{name:?}")))
-            }
-        }
+        let modules = BTreeMap::from([(name.to_string(), Box::new(module) as Box<dyn Module>)]);
+        part::update_modules(self, "replace_module", modules)
+    }
+
+    /// Puts other modules in the places of the boxed ones with these dotted names. A name that no boxed
+    /// module has is an error, and then nothing changes; so is a place inside of another.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    /// use wootz::{Tree, nn::{self, Module}};
+    /// let mut model = nn::Sequential::new().then(nn::Linear::new(3, 2, true)?);
+    /// let wider: Box<dyn Module> = Box::new(nn::Linear::new(3, 5, true)?);
+    /// model.update_modules(BTreeMap::from([("layers.0".to_string(), wider)]))?;
+    /// assert_eq!(model.parameters()["layers.0.weight"].shape(), [5, 3]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    fn update_modules(&mut self, modules: BTreeMap<String, Box<dyn Module>>) -> Result<()> {
+        part::update_modules(self, "update_modules", modules)
     }
 }
 
@@ -332,22 +393,34 @@ impl Slot<'_> {
 
 /// The dotted name of the place that is being visited.
 #[derive(Clone, Debug, Default)]
-pub struct Path(String);
+pub struct Path {
+    name: String,
+    /// How many parts it is inside of.
+    depth: usize,
+}
 
 impl Path {
     /// The name.
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// Runs `body` inside of one more [`Part`].
+    pub fn inside<T>(&mut self, body: impl FnOnce(&mut Path) -> T) -> T {
+        self.depth += 1;
+        let result = body(self);
+        self.depth -= 1;
+        result
     }
 
     /// Runs `body` with one more part to the name.
     pub fn within<T>(&mut self, part: impl Display, body: impl FnOnce(&mut Path) -> T) -> T {
-        let length = self.0.len();
+        let length = self.name.len();
         let dot = if length == 0 { "" } else { "." };
         // Writing to a string does not fail.
-        let _ = write!(self.0, "{dot}{part}");
+        let _ = write!(self.name, "{dot}{part}");
         let result = body(self);
-        self.0.truncate(length);
+        self.name.truncate(length);
         result
     }
 }

@@ -1,6 +1,7 @@
 //! Forward mode against gradients and finite differences; batches against loops.
 
 use wootz::op::{Case, Gradient};
+use wootz::testing::counters;
 use wootz::{Array, DType, Device, Error, Result, jvp, stack, vjp, vmap};
 
 use super::data::{Host, Random};
@@ -65,6 +66,8 @@ pub(crate) fn check_vmap(subject: &Subject, log: &mut Log) {
     for axes in patterns {
         let outcome = batch(case, &drawn, &axes, dtype, &Device::cpu());
         log.check(&format!("{dtype} for a batch along {axes:?}"), outcome);
+        let outcome = nodes_of_batches(case, &drawn, &axes);
+        log.check(&format!("nodes for batches along {axes:?}"), outcome);
     }
     let checked = matches!(case.gradient, Gradient::Checked | Gradient::Single);
     if float && checked && drawn[0].iter().any(is_variable) {
@@ -138,6 +141,23 @@ fn batch(
         })
         .collect::<Result<Vec<_>, String>>()?;
     compare_elements(case, &got, &want, dtype)
+}
+
+/// A batch of 5 is made of as many nodes as one of 2.
+fn nodes_of_batches(case: &Case, drawn: &[Vec<Host>], axes: &[Option<i64>]) -> Result<(), String> {
+    let count = |size: usize| {
+        guarded(|| {
+            let elements: Vec<_> = drawn.iter().cycle().take(size).cloned().collect();
+            let inputs = stacked(&elements, axes, &Device::cpu())?;
+            let before = counters();
+            vmap(|x| (case.call.0)(x), axes, 0)(&inputs)?;
+            Ok(counters().since(&before).inferences)
+        })
+    };
+    match (count(2)?, count(5)?) {
+        (two, five) if two == five => Ok(()),
+        (two, five) => Err(format!("{two} nodes for 2 elements, {five} for 5")),
+    }
 }
 
 /// The gradient as a function for a batch of arguments and cotangents.

@@ -426,3 +426,59 @@ fn a_submodule_can_be_replaced_by_name() -> Result<()> {
     assert!(module.downcast_ref::<Sequential>().is_some());
     Ok(())
 }
+
+#[derive(Clone, Tree)]
+struct Block {
+    norm: Option<Linear>,
+    none: Option<Linear>,
+    experts: Vec<Linear>,
+    wrapped: (Wrapper, Array),
+    #[wootz(skip)]
+    _hidden: Wrapper,
+}
+
+#[test]
+fn parts_are_told_with_their_names_and_in_what_they_are() -> Result<()> {
+    let linear = || Linear::new(2, 2, true);
+    let array = || Array::new([1.0f32]);
+    let block = Block {
+        norm: Some(linear()?),
+        none: None,
+        experts: vec![linear()?, linear()?],
+        wrapped: (Wrapper(array()?), array()?),
+        _hidden: Wrapper(array()?),
+    };
+    let tree = BTreeMap::from([("first".to_string(), block)]);
+    let names = |parts: Vec<(String, wootz::tree::Part<'_>)>| -> Vec<String> {
+        parts.into_iter().map(|(name, _)| name).collect()
+    };
+    let inside = ["first.norm", "first.experts.0", "first.experts.1", "first.wrapped.0"];
+    assert_eq!(names(tree.named_modules()), [&["first"], &inside[..]].concat());
+    // A map is no part itself.
+    assert_eq!(names(tree.children()), ["first"]);
+    assert_eq!(names(tree.leaf_modules()), inside);
+    assert_eq!(names(tree["first"].children()), inside.map(|name| &name["first.".len()..]));
+    assert_eq!(tree["first"].modules().len(), 5);
+    let (_, norm) = &tree["first"].children()[0];
+    assert!(norm.type_name().ends_with("::Linear"), "{norm:?}");
+    assert!(norm.parameters().into_keys().eq(["bias", "weight"]));
+    Ok(())
+}
+
+#[test]
+fn modules_are_replaced_all_or_none() -> Result<()> {
+    let boxed = |width| Ok::<Box<dyn Module>, Error>(Box::new(Linear::new(3, width, false)?));
+    let inner = Sequential::new().then(Linear::new(3, 2, false)?);
+    let mut model = Sequential::new().then(inner).then(Linear::new(3, 3, false)?);
+    let mut update = |names: [&str; 2]| {
+        let modules = [(names[0].to_string(), boxed(7)?), (names[1].to_string(), boxed(8)?)];
+        let outcome = model.update_modules(BTreeMap::from(modules));
+        let widths = model.parameters().into_values().map(|weight| weight.shape()[0]);
+        outcome.map(|()| widths.collect::<Vec<_>>())
+    };
+    assert!(update(["layers.0.layers.0", "layers.9"]).is_err());
+    let error = update(["layers.0", "layers.0.layers.0"]).unwrap_err().to_string();
+    assert!(error.contains("inside of"), "{error}");
+    assert_eq!(update(["layers.0.layers.0", "layers.1"])?, [7, 8]);
+    Ok(())
+}
