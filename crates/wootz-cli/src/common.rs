@@ -49,12 +49,24 @@ impl Activations {
 }
 
 impl Common {
-    /// Fails if there are no such threads or device, for commands that use neither.
+    /// Fails if there are no such threads or device, also for commands that use neither.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         if self.threads == Some(0) {
             return Err(no_threads());
         }
         self.given_device().map(drop)
+    }
+
+    /// Fails if a device or threads are asked for where something else is sure to be used.
+    pub(crate) fn expect_none(&self, reason: &str) -> anyhow::Result<()> {
+        for (option, given) in
+            [("--device", self.device.is_some()), ("--threads", self.threads.is_some())]
+        {
+            if given {
+                return Err(usage(format!("{option} cannot be honoured: {reason}")));
+            }
+        }
+        Ok(())
     }
 
     /// The device that is asked for, if one is.

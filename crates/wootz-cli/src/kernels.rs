@@ -13,6 +13,8 @@ use wootz::gpu::{Collected, Collector, GpuOptions, to_msl, to_spirv};
 use wootz::op::{Case, CaseInput, Entry};
 use wootz::{Array, DType, Device, with_device};
 
+use crate::common::Common;
+
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// The operation whose kernels are printed; without it, the kernels of all are listed.
@@ -55,7 +57,8 @@ struct Language {
     spirv: bool,
 }
 
-pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
+pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
+    common.expect_none("kernels are those of a simulated GPU")?;
     ensure!(
         !options.checked || options.language.msl || options.language.spirv,
         "--checked changes MSL and SPIR-V; the WGSL has no checks in it"
@@ -63,14 +66,14 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Some(path) = &options.output {
         // In memory first: a failure leaves an old file alone.
         let mut text = Vec::new();
-        write(options, &mut text)?;
+        write(options, common, &mut text)?;
         return std::fs::write(path, text).with_context(|| format!("cannot write {path:?}"));
     }
     let stdout = io::stdout();
     if options.language.spirv && options.operation.is_some() && stdout.is_terminal() {
         bail!("SPIR-V is binary: give a file with --output, or send it through a pipe");
     }
-    match write(options, &mut stdout.lock()) {
+    match write(options, common, &mut stdout.lock()) {
         // A reader such as `head` may have enough before the end.
         Err(error) if is_broken_pipe(&error) => Ok(()),
         result => result,
@@ -78,7 +81,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
 }
 
 /// Writes all that is asked for.
-fn write(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(options: &Options, common: &Common, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut entries = wootz::ops::registered();
     entries.sort_by_key(|entry| entry.name);
     let Some(name) = &options.operation else { return list(&entries, options, out) };
@@ -96,7 +99,7 @@ fn write(options: &Options, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(out.write_all(&translate(kernel, options)?)?);
     }
     if kernels.is_empty() {
-        eprintln!("{name} has no such kernels");
+        common.say(format!("{name} has no such kernels"));
     }
     for (number, kernel) in kernels.iter().enumerate() {
         let gap = if number > 0 { "\n" } else { "" };

@@ -83,22 +83,27 @@ enum Command {
 
 fn main() -> ExitCode {
     let Cli { command, common } = Cli::parse();
-    let result = match &command {
-        Command::Generate(options) => generate::run(options, &common),
-        Command::Chat(options) => chat::run(options, &common),
-        Command::Convert(options) => convert::run(options, &common),
-        Command::Perplexity(options) => perplexity::run(options, &common),
-        Command::Bench(options) => bench::run(options, &common),
-        Command::Info(options) => common.check().and_then(|()| info::run(options, &common)),
-        Command::List(options) => common.check().and_then(|()| list::run(options)),
-        Command::Devices => common.check().and_then(|()| devices::run(common.verbose)),
-        Command::Kernels(options) => kernels::run(options),
-        Command::Completions(options) => completions::run(options, &mut Cli::command()),
-        Command::Man(options) => man::run(options, Cli::command()),
-    };
-    match result {
+    match run(&command, &common) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
+    }
+}
+
+fn run(command: &Command, common: &Common) -> anyhow::Result<()> {
+    // Whoever computes opens the device; the others only have to be asked for one that there is.
+    common.check()?;
+    match command {
+        Command::Generate(options) => generate::run(options, common),
+        Command::Chat(options) => chat::run(options, common),
+        Command::Convert(options) => convert::run(options, common),
+        Command::Perplexity(options) => perplexity::run(options, common),
+        Command::Bench(options) => bench::run(options, common),
+        Command::Info(options) => info::run(options, common),
+        Command::List(options) => list::run(options),
+        Command::Devices => devices::run(common.verbose),
+        Command::Kernels(options) => kernels::run(options, common),
+        Command::Completions(options) => completions::run(options, &mut Cli::command()),
+        Command::Man(options) => man::run(options, Cli::command()),
     }
 }
 

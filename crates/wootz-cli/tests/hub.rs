@@ -14,6 +14,8 @@ use common::{Run, World};
 use sha2::{Digest, Sha256};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
+/// What follows it.
+const NEXT: &str = "89abcdef0123456789abcdef0123456789abcdef";
 const WEIGHTS: &str = "model.safetensors";
 
 /// What the server does otherwise than a good one.
@@ -31,6 +33,10 @@ enum Fault {
     Wrong,
     /// Ranges are not known.
     Whole,
+    /// The weights have no sha256.
+    Unnamed,
+    /// The repository has a new commit as soon as it was asked for the last.
+    Moved,
 }
 
 struct Server {
@@ -120,11 +126,16 @@ fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Ve
         }
         (_, path) => {
             match path.strip_prefix("/org/tiny/resolve/").and_then(|rest| rest.split_once('/')) {
-                Some((_, name)) if content(name).is_some() => {
-                    let bytes = content(name).unwrap();
+                Some((revision, name)) if content(name).is_some() => {
+                    let mut bytes = content(name).unwrap();
+                    let mut commit = COMMIT;
+                    if fault == Fault::Moved && revision != COMMIT {
+                        (bytes, commit) = (b"{\"new\": true}".to_vec(), NEXT);
+                    }
                     let hash = sha256(&bytes);
-                    let etag = if name == WEIGHTS { &hash } else { &hash[..40] };
-                    (200, format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {COMMIT}\r\n"), bytes)
+                    let named = name == WEIGHTS && fault != Fault::Unnamed;
+                    let etag = if named { &hash } else { &hash[..40] };
+                    (200, format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n"), bytes)
                 }
                 _ => (404, "X-Error-Code: EntryNotFound\r\n".into(), Vec::new()),
             }
@@ -220,6 +231,32 @@ fn what_has_another_hash_is_not_kept() {
     assert!(error.contains("hint: what was downloaded is removed"), "{error}");
     assert!(!blob(&world).exists() && !blob(&world).with_extension("incomplete").exists());
     assert!(!snapshot(&world).join(WEIGHTS).exists());
+}
+
+#[test]
+fn weights_without_a_hash_are_not_used() {
+    let (world, server) = (World::new(), Server::start(Fault::Unnamed));
+    let error = server.fetch(&world).failed(1);
+    assert!(error.contains("model.safetensors of org/tiny: the hub names no sha256"), "{error}");
+    assert_eq!(server.ranges(), [""; 0]);
+    assert!(!world.hub().join("models--org--tiny").exists());
+}
+
+#[test]
+fn all_files_are_of_one_commit() {
+    let (world, server) = (World::new(), Server::start(Fault::Moved));
+    let error = server.fetch(&world).failed(1);
+    assert!(error.contains("model.safetensors: not a safetensors file"), "{error}");
+    for name in ["config.json", "tokenizer.json", WEIGHTS] {
+        assert_eq!(std::fs::read(snapshot(&world).join(name)).ok(), content(name), "{name}");
+    }
+    let folder = world.hub().join("models--org--tiny");
+    assert_eq!(std::fs::read_to_string(folder.join("refs/main")).unwrap(), COMMIT);
+    assert_eq!(std::fs::read_dir(folder.join("snapshots")).unwrap().count(), 1);
+    // A download that does not end well changes nothing about what is found.
+    let other = World::new();
+    Server::start(Fault::Wrong).fetch(&other).failed(1);
+    assert!(!other.hub().join("models--org--tiny/refs/main").exists());
 }
 
 #[test]

@@ -75,6 +75,11 @@ fn wrong_usage_ends_with_2_and_failure_with_1() {
         &["generate", "-p", "x", "--kv-bits", "8", "--kv-group-size", "48"],
         &["bench", "--threads", "0"],
         &["list", "--threads", "0"],
+        &["kernels", "softmax", "--threads", "0"],
+        &["kernels", "softmax", "--threads", "1"],
+        &["kernels", "softmax", "--device", "cpu"],
+        &["man", "--threads", "0"],
+        &["completions", "bash", "--threads", "0"],
         &["bench", "--num-trials", "0"],
         &["convert"],
         &["convert", "-m", "x", "--q-bits", "4"],
@@ -94,6 +99,9 @@ fn wrong_usage_ends_with_2_and_failure_with_1() {
         &["info", "-m", "x", "--device", "abacus"],
         &["list", "--device", "gpu:99"],
         &["devices", "--device", "abacus"],
+        &["kernels", "softmax", "--device", "abacus"],
+        &["man", "--device", "abacus"],
+        &["completions", "bash", "--device", "abacus"],
         &["perplexity", "nothing.txt"],
     ] {
         let error = world.run(arguments).failed(1);

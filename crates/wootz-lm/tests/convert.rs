@@ -256,6 +256,45 @@ fn changed(folder: &Path, changes: serde_json::Value) -> PathBuf {
 }
 
 #[test]
+fn files_beside_the_tokenizer_that_are_damaged_are_errors_that_name_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x.gguf");
+    let options = ConvertOptions { overwrite: true, ..Default::default() };
+    let copy = changed(folder.path(), serde_json::json!({}));
+    let read = |key: &str| Gguf::open(&to).unwrap().get(key).cloned();
+    let template = || read("tokenizer.chat_template")?.as_str().map(str::to_string);
+    convert(&copy, &to, &options).unwrap();
+    assert!(template().unwrap().contains("add_generation_prompt"));
+    let intact = std::fs::read(&to).unwrap();
+    let config = std::fs::read_to_string(copy.join("tokenizer_config.json")).unwrap();
+    for (name, text) in [
+        ("tokenizer_config.json", &config[..config.len() / 2]),
+        ("tokenizer_config.json", "[]"),
+        ("tokenizer_config.json", "{\"add_bos_token\": 1}"),
+        ("special_tokens_map.json", "{"),
+        ("chat_template.json", "{\"chat_template\": 5}"),
+    ] {
+        let path = copy.join(name);
+        let before = std::fs::read(&path).ok();
+        std::fs::write(&path, text).unwrap();
+        let error = convert(&copy, &to, &options).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+        assert!(std::fs::read(&to).unwrap() == intact, "{name}");
+        match before {
+            Some(before) => std::fs::write(&path, before).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    // What is not there is not needed, and a template in a file of its own is one.
+    std::fs::remove_file(copy.join("tokenizer_config.json")).unwrap();
+    convert(&copy, &to, &options).unwrap();
+    assert_eq!((template(), read("tokenizer.ggml.bos_token_id")), (None, None));
+    std::fs::write(copy.join("chat_template.json"), "{\"chat_template\": \"own\"}").unwrap();
+    convert(&copy, &to, &options).unwrap();
+    assert_eq!(template().as_deref(), Some("own"));
+}
+
+#[test]
 fn gguf_says_how_positions_are_rotated_or_refuses_to() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("x.gguf");

@@ -9,7 +9,7 @@ use wootz::io::Safetensors;
 use wootz::{Array, DType, Device, concatenate};
 use wootz_lm::cache::{Cache, CacheOptions};
 use wootz_lm::checkpoint::Checkpoint;
-use wootz_lm::generate::Session;
+use wootz_lm::generate::{Kept, PromptCache, Session};
 use wootz_lm::models::{LanguageModel, LoadOptions, load};
 
 fn goldens() -> PathBuf {
@@ -212,6 +212,54 @@ fn a_cache_that_was_saved_goes_on_as_if_it_had_not_been() {
         }
         assert!(Cache::load(&file, &kinds[1..], &Device::cpu()).is_err());
     }
+}
+
+#[test]
+fn checkpoints_of_a_quantized_ring_go_through_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cache.safetensors");
+    let (prompt, following) = tokens(LLAMA);
+    let (early, late) = (8, prompt.len() - 2);
+    // The first checkpoint is of before keys are quantized.
+    let options = CacheOptions {
+        max_kv_size: Some(12),
+        kv_bits: Some(8),
+        kv_group_size: 32,
+        quantized_kv_start: early + 1,
+        ..CacheOptions::default()
+    };
+    let mut session = session(LLAMA, &options);
+    let mut checkpoints = Vec::new();
+    let mut scores = Vec::new();
+    for part in [&prompt[..early], &prompt[early..late], &prompt[late..]] {
+        checkpoints.push(session.cache().mark(usize::MAX));
+        scores.push(session.prefill(part, 100, &mut |_, _| ()).unwrap());
+    }
+    let kept = Kept {
+        tokens: prompt.clone(),
+        cache: session.cache().clone(),
+        checkpoints: checkpoints.split_off(1),
+    };
+    let mut cache = PromptCache::new(1 << 30);
+    cache.insert(kept).unwrap();
+    cache.save(&file, session.model().as_ref()).unwrap();
+    for (length, number) in [(early, 1), (late, 2)] {
+        let mut loaded = PromptCache::new(1 << 30);
+        loaded.load(&file, session.model().as_ref()).unwrap();
+        let other = [&prompt[..length], &[prompt[length] + 1]].concat();
+        let found = loaded.take(&other).unwrap().unwrap();
+        assert_eq!(found.tokens, prompt[..length]);
+        session.set_cache(found.cache).unwrap();
+        let end = if number == 1 { late } else { prompt.len() };
+        let again = session.prefill(&prompt[length..end], 100, &mut |_, _| ()).unwrap();
+        assert_eq!(distance(&again, &scores[number]), 0.0, "from {length}");
+    }
+    // A mark of only a few tokens later is not one to go back to at any time.
+    let short = Session::new(session.model().clone(), &options).unwrap().cache().mark(5);
+    let (tokens, cache) = (vec![following[0]; prompt.len()], session.cache().clone());
+    let mut kept = PromptCache::new(1 << 30);
+    kept.insert(Kept { tokens, cache, checkpoints: vec![short] }).unwrap();
+    assert!(kept.save(&file, session.model().as_ref()).is_err());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Models from Hugging Face, through `hf-hub` and into its cache. Large files are resumed where an
-//! earlier run stopped, and their hash is checked before they take their place.
+//! earlier run stopped, and their hash is checked before they take their place. All files are of one commit, whatever
+//! happens to the repository meanwhile.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -148,6 +149,10 @@ async fn download(
         let metadata = model.get_file_metadata().filepath(name).revision(commit.as_str()).send();
         files.push(metadata.await.map_err(explain)?);
     }
+    if let Some(file) = files.iter().find(|file| !is_sha256(&file.etag) && is_weights(file)) {
+        let error = anyhow!("{} of {repository}: the hub names no sha256 for it", file.filename);
+        return Err(Failure::Refused(hinted(error, "weights are not used unchecked")));
+    }
     let bytes: u64 = files.iter().map(|file| file.file_size).sum();
     common.say(format!(
         "Downloading {repository} ({} files, {}) to {}",
@@ -164,9 +169,11 @@ async fn download(
             bar.inc(file.file_size);
         }
         // Finds the blob if it is there, and links it as the cache's layout wants.
-        model.download_file().filename(&file.filename).send().await.map_err(explain)?;
+        let link = model.download_file().filename(&file.filename).revision(commit.as_str());
+        link.send().await.map_err(explain)?;
     }
     bar.finish_and_clear();
+    point_to(repository, &commit)?;
     let found = cached::find(repository, file.or_else(|| single_gguf(&wanted)));
     found.ok_or_else(|| {
         let error = anyhow!("{repository}: the repository is not a whole model");
@@ -174,6 +181,14 @@ async fn download(
             "it should have config.json, tokenizer.json and model*.safetensors, or a .gguf file";
         hinted(error, hint).into()
     })
+}
+
+/// Makes a commit the one that is found in the cache, now that all of it is there.
+fn point_to(repository: &str, commit: &str) -> anyhow::Result<()> {
+    let refs = repository_folder(repository).join("refs");
+    let named = || format!("{}", refs.display());
+    std::fs::create_dir_all(&refs).with_context(named)?;
+    std::fs::write(refs.join("main"), commit).with_context(named)
 }
 
 fn single_gguf(wanted: &[String]) -> Option<&str> {
@@ -353,7 +368,11 @@ fn hash_all(file: &mut File, hash: &mut Sha256) -> std::io::Result<u64> {
     }
 }
 
-/// Large files are named by their hash; others by git's, which needs no check of ours.
+fn is_weights(file: &FileMetadataInfo) -> bool {
+    [".safetensors", ".gguf"].iter().any(|end| file.filename.ends_with(end))
+}
+
+/// Large files are named by their sha256; others, such as configurations, by git's hash.
 fn is_sha256(etag: &str) -> bool {
     etag.len() == 64 && etag.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

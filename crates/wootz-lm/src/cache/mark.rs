@@ -7,9 +7,9 @@ use crate::{Error, Result};
 /// that a mark shares no keys with the cache, and appending to it stays in place.
 #[derive(Clone)]
 pub struct Mark {
-    lengths: Vec<usize>,
+    pub(super) lengths: Vec<usize>,
     /// The layers that cannot forget, as they were.
-    layers: Vec<Option<LayerState>>,
+    pub(super) layers: Vec<Option<LayerState>>,
 }
 
 impl Mark {

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value as Json;
 use wootz::io::gguf::Value;
 
+use crate::tokenizer::folder::Files;
 use crate::{Error, Result};
 
 /// Types of tokens, as llama.cpp numbers them.
@@ -20,7 +21,7 @@ const BYTE: i32 = 6;
 pub(super) fn of(folder: &Path, size: usize) -> Result<Vec<(String, Value)>> {
     let path = folder.join("tokenizer.json");
     let json = read(&path)?;
-    let config = read(&folder.join("tokenizer_config.json")).unwrap_or(Json::Null);
+    let files = Files::read(folder)?;
     let model = &json["model"];
     let wrong = |what: String| Error::invalid(&path, what);
     let kind = model["type"].as_str().unwrap_or("BPE");
@@ -64,7 +65,7 @@ pub(super) fn of(folder: &Path, size: usize) -> Result<Vec<(String, Value)>> {
     let merges = merges(model).ok_or_else(|| wrong("it has no merges".into()))?;
     let ids: BTreeMap<&str, u32> =
         tokens.iter().zip(0..).map(|(token, id)| (token.as_str(), id)).collect();
-    let special = special(&config, folder);
+    let special: BTreeMap<String, String> = files.special_tokens().into_iter().collect();
     let mut all: Vec<(String, Value)> = Vec::new();
     let mut put = |key: &str, value: Value| all.push((format!("tokenizer.{key}"), value));
     match sentencepiece {
@@ -90,18 +91,19 @@ pub(super) fn of(folder: &Path, size: usize) -> Result<Vec<(String, Value)>> {
             put(&format!("ggml.{key}_token_id"), (*id).into());
         }
     }
-    let adds = |key: &str| config[key].as_bool();
-    let adds_bos = adds("add_bos_token")
+    let adds_bos = (files.flag("add_bos_token")?)
         .unwrap_or_else(|| post_processor_adds(&json, special.get("bos_token")));
     put("ggml.add_bos_token", adds_bos.into());
-    if let Some(adds) = adds("add_eos_token") {
+    if let Some(adds) = files.flag("add_eos_token")? {
         put("ggml.add_eos_token", adds.into());
     }
     if sentencepiece {
         let prefixed = json.to_string().contains("\"prepend\":\"▁\"");
         put("ggml.add_space_prefix", prefixed.into());
     }
-    if let Some(template) = template(&config, folder) {
+    // Of several with one name the last counts, as in the folder's own tokenizer.
+    let templates = files.templates(folder)?;
+    if let Some((_, template)) = templates.into_iter().rfind(|(name, _)| name == "default") {
         put("chat_template", template.into());
     }
     put("ggml.token_type", types.into());
@@ -135,35 +137,6 @@ fn scores(tokens: &[String], merges: &[(String, String)]) -> Vec<f32> {
     }
     let score = |token: &String| ranks.get(token).map_or(0.0, |rank| -(*rank as f32) - 1.0);
     tokens.iter().map(score).collect()
-}
-
-/// Names of special tokens.
-fn special(config: &Json, folder: &Path) -> BTreeMap<String, String> {
-    let map = read(&folder.join("special_tokens_map.json")).unwrap_or(Json::Null);
-    let mut found = BTreeMap::new();
-    for source in [config, &map] {
-        for name in ["bos_token", "eos_token", "unk_token", "pad_token"] {
-            let value = &source[name];
-            if let Some(text) = value.as_str().or_else(|| value["content"].as_str()) {
-                found.entry(name.to_string()).or_insert_with(|| text.to_string());
-            }
-        }
-    }
-    found
-}
-
-fn template(config: &Json, folder: &Path) -> Option<String> {
-    if let Ok(text) = std::fs::read_to_string(folder.join("chat_template.jinja")) {
-        return Some(text);
-    }
-    match &config["chat_template"] {
-        Json::String(text) => Some(text.clone()),
-        Json::Array(list) => {
-            let default = list.iter().find(|entry| entry["name"] == "default");
-            default.and_then(|entry| Some(entry["template"].as_str()?.to_string()))
-        }
-        _ => None,
-    }
 }
 
 /// Whether a text begins with a token that the post-processor puts there.

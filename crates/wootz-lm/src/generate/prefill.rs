@@ -58,10 +58,15 @@ pub(crate) fn prefill(
             keep(session, &prompt[..done], checkpoints, kept)?;
             return Err(Error::Interrupted { done, total: prompt.len() });
         }
-        let end = prompt.len().min(done + step);
+        let marks = kept.is_some() && !session.cache().can_always_trim();
+        let mut end = prompt.len().min(done + step);
+        // The same prompt again goes on from before its last token, whose logits it wants.
+        if marks && end == prompt.len() && done + 1 < end {
+            end -= 1;
+        }
         logits = Some(session.prefill(&prompt[done..end], step, &mut |_, _| {})?);
         done = end;
-        if kept.is_some() && !session.cache().can_always_trim() {
+        if marks && done < prompt.len() {
             checkpoints.push(session.cache().mark(usize::MAX));
         }
     }

@@ -13,7 +13,7 @@ use crate::models::{LanguageModel, ModelInfo};
 /// Caches by the tokens that are in them. The one that shares the longest beginning with a prompt is
 /// used; a longer one is cut where attention allows it. State that cannot be cut (recurrent layers,
 /// a sliding window that has slid) goes back to one of the cache's checkpoints: ends of chunks of a
-/// prompt, and its end.
+/// prompt, and the place before its last token.
 ///
 /// The caches must all be of one model and of the same settings.
 pub struct PromptCache {
@@ -101,14 +101,14 @@ impl PromptCache {
         Ok(())
     }
 
-    /// Writes the cache used last into a file, with its tokens and which model it is of.
+    /// Writes the cache used last into a file, with its tokens, its checkpoints and which model it is of.
     pub fn save(&self, path: impl AsRef<Path>, model: &dyn LanguageModel) -> Result<()> {
         let Some(kept) = self.entries.last() else {
             return Err(Error::argument("prompt cache", "at least one cache to save", "none"));
         };
         let tokens = json!(kept.tokens).to_string();
         let texts = [(TOKENS.to_string(), tokens), (MODEL.to_string(), identity(model)?)];
-        kept.cache.save(path.as_ref(), &BTreeMap::from(texts))
+        kept.cache.save_with(path.as_ref(), &kept.checkpoints, &BTreeMap::from(texts))
     }
 
     /// Adds the cache that a file holds, which must be one of `model`'s, and returns the number of its
@@ -121,7 +121,8 @@ impl PromptCache {
         if of != own {
             return Err(Error::invalid(path, format!("of another model: {of}; this one is {own}")));
         }
-        let (cache, metadata) = Cache::load(path, &model.layers(), &model.info().device)?;
+        let (cache, checkpoints, metadata) =
+            Cache::load_with(path, &model.layers(), &model.info().device)?;
         let Some(tokens) = metadata.get(TOKENS) else {
             return Err(Error::invalid(path, format!("a cache without {TOKENS:?}")));
         };
@@ -132,7 +133,7 @@ impl PromptCache {
             return Err(Error::invalid(path, format!("{said} tokens named, {there} in the cache")));
         }
         let count = tokens.len();
-        self.insert(Kept { tokens, cache, checkpoints: Vec::new() })?;
+        self.insert(Kept { tokens, cache, checkpoints })?;
         Ok(count)
     }
 }

@@ -65,7 +65,7 @@ fn missing(folder: &Path) -> String {
 }
 
 /// The files beside `tokenizer.json`, each of which may be missing.
-struct Files {
+pub(crate) struct Files {
     tokenizer_config: (PathBuf, Value),
     special_tokens_map: (PathBuf, Value),
     generation_config: (PathBuf, Value),
@@ -73,7 +73,7 @@ struct Files {
 }
 
 impl Files {
-    fn read(folder: &Path) -> Result<Files> {
+    pub(crate) fn read(folder: &Path) -> Result<Files> {
         let file = |name: &str| -> Result<(PathBuf, Value)> {
             let path = folder.join(name);
             let value = read_json(&path)?;
@@ -120,7 +120,7 @@ impl Files {
     }
 
     /// Texts of special tokens by role.
-    fn special_tokens(&self) -> Vec<(String, String)> {
+    pub(crate) fn special_tokens(&self) -> Vec<(String, String)> {
         let files = [&self.tokenizer_config.1, &self.special_tokens_map.1];
         let text = |role: &str| files.iter().find_map(|file| token_text(&file[role]));
         ROLES.iter().filter_map(|role| Some((role.to_string(), text(role)?))).collect()
@@ -145,7 +145,8 @@ impl Files {
         Ok(ends)
     }
 
-    fn flag(&self, name: &str) -> Result<Option<bool>> {
+    /// A switch of the tokenizer's configuration.
+    pub(crate) fn flag(&self, name: &str) -> Result<Option<bool>> {
         let (path, config) = &self.tokenizer_config;
         match &config[name] {
             Value::Null => Ok(None),
@@ -155,7 +156,7 @@ impl Files {
     }
 
     /// Chat templates by name. A file of its own comes before what the configuration has.
-    fn templates(&self, folder: &Path) -> Result<Vec<(String, String)>> {
+    pub(crate) fn templates(&self, folder: &Path) -> Result<Vec<(String, String)>> {
         let (path, config) = &self.tokenizer_config;
         let mut templates = named_templates(&config["chat_template"])
             .map_err(|what| Error::invalid(path, format!("chat_template: {what}")))?;

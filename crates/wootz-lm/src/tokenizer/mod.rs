@@ -22,7 +22,7 @@
 
 mod chat;
 mod detokenizer;
-mod folder;
+pub(crate) mod folder;
 mod gguf;
 mod pieces;
 mod post;

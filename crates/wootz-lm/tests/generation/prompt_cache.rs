@@ -1,8 +1,10 @@
 //! Caches that are kept between prompts: the same tokens as without, and less to compute.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
+use wootz::Array;
 use wootz_lm::Error;
 use wootz_lm::generate::{Conversation, GenerateOptions, PromptCache, TextModel};
 
@@ -19,7 +21,16 @@ fn options() -> GenerateOptions {
 
 /// The generated tokens, and how many of the prompt's were cached.
 fn run(model: &TextModel, prompt: &[u32], kept: Option<&Mutex<PromptCache>>) -> (Vec<u32>, usize) {
-    let mut request = model.request(prompt.to_vec()).options(&options());
+    run_with(model, prompt, kept, &options())
+}
+
+fn run_with(
+    model: &TextModel,
+    prompt: &[u32],
+    kept: Option<&Mutex<PromptCache>>,
+    options: &GenerateOptions,
+) -> (Vec<u32>, usize) {
+    let mut request = model.request(prompt.to_vec()).options(options);
     if let Some(kept) = kept {
         request = request.prompt_cache(kept);
     }
@@ -48,8 +59,7 @@ fn a_prompt_goes_on_from_what_is_known_of_it() {
         assert_eq!((found, cached), (run(&model, &other, None).0, expected), "{name}");
         // The whole prompt again: its last token is computed.
         let (found, cached) = run(&model, &first, Some(&kept));
-        let expected = if name == "full" { 49 } else { 48 };
-        assert_eq!((&found, cached), (&answer, expected), "{name}");
+        assert_eq!((&found, cached), (&answer, 49), "{name}");
         // Nothing in common.
         assert_eq!(run(&model, &prompt(4, 20), Some(&kept)).1, 0);
     }
@@ -77,6 +87,96 @@ fn a_cache_goes_through_a_file() {
     assert!(wrong.unwrap_err().to_string().contains("of another model"));
     let nowhere = folder.path().join("none");
     assert!(PromptCache::new(0).save(nowhere, other.model.as_ref()).is_err());
+}
+
+/// Caches that cannot be cut: a recurrent state, a sliding window, and full attention that goes around.
+const UNCUT: [(&str, Option<usize>); 3] =
+    [("recurrent", None), ("sliding", None), ("full", Some(24))];
+
+#[test]
+fn checkpoints_go_through_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.safetensors");
+    for (name, max_kv_size) in UNCUT {
+        let model = open(name);
+        // In chunks, and at once.
+        for (step, shared) in [(16, 32), (2048, 0)] {
+            let options = GenerateOptions { max_kv_size, prefill_step: step, ..options() };
+            let alone = |prompt: &[u32]| run_with(&model, prompt, None, &options).0;
+            let load = || {
+                let mut loaded = PromptCache::new(1 << 30);
+                assert_eq!(loaded.load(&path, model.model.as_ref()).unwrap(), 61, "{name}");
+                Mutex::new(loaded)
+            };
+            let kept = Mutex::new(PromptCache::new(1 << 30));
+            let first = prompt(8, 50);
+            let (answer, cached) = run_with(&model, &first, Some(&kept), &options);
+            assert_eq!((&answer, cached), (&alone(&first), 0), "{name}");
+            kept.lock().unwrap().save(&path, model.model.as_ref()).unwrap();
+            // The same prompt, twice: what a loaded cache left is written and read like any other.
+            for _ in 0..2 {
+                let kept = load();
+                let (found, cached) = run_with(&model, &first, Some(&kept), &options);
+                assert_eq!((&found, cached), (&answer, 49), "{name} in chunks of {step}");
+                kept.lock().unwrap().save(&path, model.model.as_ref()).unwrap();
+            }
+            // Another, that begins alike.
+            let other = [&first[..40], &prompt(9, 9)].concat();
+            let (found, cached) = run_with(&model, &other, Some(&load()), &options);
+            assert_eq!((found, cached), (alone(&other), shared), "{name} in chunks of {step}");
+        }
+    }
+}
+
+#[test]
+fn a_file_whose_checkpoints_contradict_it_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("cache.safetensors");
+    for (name, max_kv_size) in UNCUT {
+        let model = open(name);
+        let kept = Mutex::new(PromptCache::new(1 << 30));
+        let options = GenerateOptions { max_kv_size, ..options() };
+        run_with(&model, &prompt(8, 50), Some(&kept), &options);
+        kept.lock().unwrap().save(&path, model.model.as_ref()).unwrap();
+        let arrays = wootz::io::load_safetensors(&path).unwrap();
+        let texts = wootz::io::Safetensors::open(&path).unwrap().metadata().clone();
+        assert_eq!(texts["wootz.marks"], "16;32;48;49");
+        let error_with = |marks: Option<&str>, arrays: &BTreeMap<String, Array>| {
+            let mut texts = texts.clone();
+            match marks {
+                Some(marks) => drop(texts.insert("wootz.marks".to_string(), marks.to_string())),
+                None => drop(texts.remove("wootz.marks")),
+            }
+            let broken = folder.path().join("broken.safetensors");
+            wootz::io::save_safetensors_with(&broken, arrays, &texts).unwrap();
+            let loaded = PromptCache::new(1 << 30).load(&broken, model.model.as_ref());
+            loaded.unwrap_err().to_string()
+        };
+        for (marks, said) in [
+            (Some("16;32;48;62"), "mark 3 is at 62 of 61 tokens"),
+            (Some("16;32;48;0"), "mark 3 is at 0 of 61 tokens"),
+            (Some("16;32;48;49,49"), "mark 3 is at 49,49 of 61 tokens"),
+            (Some("16;32;48;x"), "damaged lengths of marks"),
+            (Some("16;32;48"), "mark.3."),
+            (Some("16;32;48;49;50"), "mark.4."),
+            (None, "mark.0."),
+        ] {
+            let error = error_with(marks, &arrays);
+            assert!(error.contains(said), "{name}: {error}");
+        }
+        let mut fewer = arrays.clone();
+        let first = arrays.keys().find(|key| key.starts_with("mark.1.")).unwrap();
+        fewer.remove(first);
+        let error = error_with(Some("16;32;48;49"), &fewer);
+        assert!(error.contains("mark.1.") && error.contains("got nothing"), "{name}: {error}");
+        if name == "full" {
+            // Windows are full from there on, so that only the order says that it is wrong.
+            let error = error_with(Some("16;48;32;49"), &arrays);
+            assert!(error.contains("mark 2 is at 32"), "{error}");
+            let error = error_with(Some("17;32;48;49"), &arrays);
+            assert!(error.contains("layer mark.0.0: expected"), "{error}");
+        }
+    }
 }
 
 #[test]
