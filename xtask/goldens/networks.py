@@ -21,6 +21,10 @@ def record(r):
     attention(r)
     steps(r)
     mixed(r)
+    r.reserve()
+    convolutions(r)
+    pools(r)
+    upsampled(r)
 
 
 def run(op, values):
@@ -33,7 +37,7 @@ def call(name, values):
     training = values.pop("training", None)
     offset = values.pop("offset", None)
     arrays = {k: values.pop(k) for k in list(values) if isinstance(values[k], mx.array)}
-    layer = getattr(nn, name)(**values)
+    layer = getattr(nn, name)(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
     own = [k for k in arrays if k.startswith(PREFIX)]
     if own:
         layer.update(tree_unflatten([(k[len(PREFIX):], arrays.pop(k)) for k in own]))
@@ -197,3 +201,61 @@ def steps(r):
             gradients = [r.random(shape, "float32", -1, 1, seed=20 + i) for i in range(3)]
             r.case(f"optimizers.{name}", kind="contract" if name == "Muon" else "reduce", vjp=False,
                    parameter=x(r, shape, "float32"), gradients=gradients, **attributes)
+
+
+# Of a signal, an image and a volume, with odd lengths, so that windows leave elements over.
+SPATIAL = {1: (2, 9), 2: (1, 5, 6), 3: (1, 3, 4, 3)}
+
+
+def spatial(r, rank, channels=2, dtype="float32"):
+    return {"x": x(r, (*SPATIAL[rank], channels), dtype)}
+
+
+def convolutions(r):
+    given = dict(in_channels=2, out_channels=4, bias=True)
+    for dtype in FLOATS:
+        layer(r, "Conv2d", spatial(r, 2, dtype=dtype), dtype, kernel_size=3, stride=1, padding=1,
+              dilation=1, groups=1, **given)
+    for kernel, stride, padding, dilation, groups in (([3, 2], [2, 1], [1, 0], 1, 1), (3, 2, [2, 1], [2, 1], 1),
+                                                      (2, 1, 0, 1, 2)):
+        layer(r, "Conv2d", spatial(r, 2), vjp=groups == 1, kernel_size=kernel, stride=stride,
+              padding=padding, dilation=dilation, groups=groups, **given)
+    for kernel, stride, padding, dilation in ((2, 1, 0, 1), ([3, 2, 3], [2, 1, 2], [1, 0, 2], [1, 2, 1])):
+        layer(r, "Conv3d", spatial(r, 3), kernel_size=kernel, stride=stride, padding=padding,
+              dilation=dilation, **given)
+    for rank in (1, 2, 3):
+        more = [1, 0, 1][:rank] if rank > 1 else 1
+        for stride, padding, dilation, output_padding in ((1, 0, 1, 0), (2, 1, 1, more), (2, 0, 2, 0)):
+            # MLX's gradients have other shapes than the arguments where elements are appended.
+            layer(r, f"ConvTranspose{rank}d", spatial(r, rank), vjp=output_padding == 0, kernel_size=3,
+                  stride=stride, padding=padding, dilation=dilation, output_padding=output_padding, **given)
+    layer(r, "ConvTranspose2d", spatial(r, 2), kernel_size=[3, 2], stride=[2, 1], padding=[1, 0],
+          dilation=[1, 2], output_padding=0, in_channels=2, out_channels=3, bias=False)
+
+
+def pools(r):
+    for name in ("MaxPool", "AvgPool"):
+        for rank in (1, 2, 3):
+            each = [2, 3, 2][:rank]
+            layer(r, f"{name}{rank}d", spatial(r, rank), kind="reduce", kernel_size=2, stride=None, padding=0)
+            layer(r, f"{name}{rank}d", spatial(r, rank), kind="reduce", kernel_size=each, stride=[2, 1, 1][:rank],
+                  padding=1)
+        # Windows that tile an image, and narrow numbers.
+        layer(r, f"{name}2d", {"x": x(r, (1, 4, 6, 2), "bfloat16")}, "bfloat16", kind="reduce",
+              kernel_size=[2, 3], stride=None, padding=0)
+
+
+def upsampled(r):
+    layer(r, "Upsample", spatial(r, 1), scale_factor=2.0, mode="nearest", align_corners=False)
+    layer(r, "Upsample", spatial(r, 2), scale_factor=[1.5, 0.6], mode="nearest", align_corners=False)
+    for mode in ("linear", "cubic"):
+        for align_corners in (False, True):
+            for rank, scale in ((1, 2.5), (2, [2.0, 3.0]), (2, [1.5, 0.6])):
+                layer(r, "Upsample", spatial(r, rank), scale_factor=scale, mode=mode,
+                      align_corners=align_corners)
+        for scale in (2.0, [0.5, 0.4]):
+            layer(r, "Upsample", spatial(r, 2), scale_factor=scale, mode=mode, align_corners=False,
+                  antialias=True)
+    layer(r, "Upsample", spatial(r, 3), scale_factor=[1.0, 2.0, 0.5], mode="linear", align_corners=False)
+    layer(r, "Upsample", spatial(r, 2, 2, "bfloat16"), "bfloat16", scale_factor=2.0, mode="linear",
+          align_corners=False)

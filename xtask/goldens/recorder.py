@@ -198,13 +198,21 @@ class Recorder:
             try:
                 self.call(op, params)
             except Exception:
-                self.store({"op": op, "tier": tier, "src": "generated",
-                            "inputs": {k: self.input(v) for k, v in params.items() if is_input(v)},
-                            "attrs": {k: v.json(self) if isinstance(v, Index) else v
-                                      for k, v in params.items() if not is_input(v)},
-                            "class": "error", "error": True})
+                self.store(self.refusal(op, tier, params))
                 continue
             raise SystemExit(f"{op} was expected to fail: {params}")
+
+    def reserve(self):
+        """Names the tensors of the error cases so far: cases that follow leave them their names."""
+        for op, tier, params in self.rejected:
+            self.refusal(op, tier, params)
+
+    def refusal(self, op, tier, params):
+        return {"op": op, "tier": tier, "src": "generated",
+                "inputs": {k: self.input(v) for k, v in params.items() if is_input(v)},
+                "attrs": {k: v.json(self) if isinstance(v, Index) else v
+                          for k, v in params.items() if not is_input(v)},
+                "class": "error", "error": True}
 
     def gradient(self, c, op, params, out):
         """Adds the vector-Jacobian product for every float input, if there is one."""
