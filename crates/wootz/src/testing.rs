@@ -56,6 +56,22 @@ pub(crate) fn count_written(bytes: usize) {
     WRITTEN_BYTES.set(WRITTEN_BYTES.get() + bytes as u64);
 }
 
+/// The largest of some errors, or 0. NaN is larger than any and stays, where `max` passes over it.
+pub fn worst(errors: impl IntoIterator<Item = f64>) -> f64 {
+    let larger = |worst: f64, error: f64| match worst.is_nan() || error <= worst {
+        true => worst,
+        false => error,
+    };
+    errors.into_iter().fold(0.0, larger)
+}
+
+#[test]
+fn an_error_that_is_nan_stays_the_worst() {
+    assert!(worst([5.0, f64::NAN, 0.0]).is_nan());
+    assert!(worst([f64::NAN, f64::INFINITY]).is_nan());
+    assert_eq!((worst([1.0, 3.0, 2.0]), worst([])), (3.0, 0.0));
+}
+
 /// The CPU, and the best GPU. A missing GPU is said, and a failure in CI.
 #[cfg(test)]
 pub(crate) fn devices() -> Vec<Device> {

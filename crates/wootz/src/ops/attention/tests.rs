@@ -6,7 +6,7 @@ use crate::autograd::{grad, vjp};
 use crate::op::Op;
 use crate::ops::{Quantized, dequantize, quantize, quantized_cache_append};
 use crate::quant::Scheme;
-use crate::testing::devices;
+use crate::testing::{devices, worst};
 use crate::{Device, Encoder, Workspace, eval};
 
 /// Numbers that repeat after a prime, in ±1.
@@ -25,7 +25,7 @@ fn error(got: &Array, want: &Array) -> f64 {
         true => 0.0,
         false => (a - b).abs() as f64,
     });
-    off.fold(0.0, |most: f64, x| if x <= most { most } else { x }) / largest as f64
+    worst(off) / largest as f64
 }
 
 struct Given {
@@ -124,10 +124,9 @@ fn gradients_in_narrow_types_are_within_a_hundredth_of_those_in_doubles() {
                 let [got, want] = [&here(got), want]
                     .map(|x| x.astype(DType::F32).unwrap().to_vec::<f32>().unwrap());
                 let largest = want.iter().fold(0f32, |most, x| most.max(x.abs()));
-                let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
-                let off = off.fold(0.0, |most: f32, x| if x <= most { most } else { x });
+                let off = worst(got.iter().zip(&want).map(|(a, b)| (a - b).abs() as f64));
                 assert!(
-                    off <= 1e-2 * largest,
+                    off <= 1e-2 * largest as f64,
                     "{dtype} on {device}, result {i}: {off} of {largest}"
                 );
             }

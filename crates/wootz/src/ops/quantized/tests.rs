@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::{Device, with_device};
 use crate::quant::Format;
-use crate::testing::devices;
+use crate::testing::{devices, worst};
 use crate::{grad, vjp};
 
 fn on_devices(body: impl Fn() -> Result<()>) -> Result<()> {
@@ -269,9 +269,7 @@ fn in_doubles(x: &Array, w: &Quantized) -> Result<(Vec<f64>, f64)> {
 fn difference(y: &Array, x: &Array, w: &Quantized) -> Result<f64> {
     let (want, largest) = in_doubles(x, w)?;
     let got = y.astype(DType::F64)?.to_vec::<f64>()?;
-    let differences = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
-    // Not `max`, which passes over NaN.
-    Ok(differences.fold(0.0, |most, d| if d <= most { most } else { d }) / largest)
+    Ok(worst(got.iter().zip(&want).map(|(a, b)| (a - b).abs())) / largest)
 }
 
 /// Numbers between -1 and 1 that look random.
