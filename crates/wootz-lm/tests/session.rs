@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wootz::io::Safetensors;
+use wootz::testing::worst;
 use wootz::{Array, DType, Device, concatenate};
 use wootz_lm::cache::{Cache, CacheOptions};
 use wootz_lm::checkpoint::Checkpoint;
@@ -52,7 +53,7 @@ fn distance(a: &Array, b: &Array) -> f32 {
     let (a, b) = (a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap());
     assert_eq!(a.len(), b.len());
     let largest = b.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-    a.iter().zip(&b).fold(0.0f32, |worst, (a, b)| worst.max((a - b).abs())) / largest
+    worst(a.iter().zip(&b).map(|(a, b)| (a - b).abs() as f64)) as f32 / largest
 }
 
 const LLAMA: &str = "llama-4bit-f32";

@@ -66,6 +66,15 @@ fn is_ci(value: Option<&OsStr>) -> bool {
     value.is_some_and(|value| !value.is_empty() && value != "false")
 }
 
+/// The largest of some errors, or 0. NaN is larger than any and stays, where `max` passes over it.
+pub fn worst(errors: impl IntoIterator<Item = f64>) -> f64 {
+    let larger = |worst: f64, error: f64| match worst.is_nan() || error <= worst {
+        true => worst,
+        false => error,
+    };
+    errors.into_iter().fold(0.0, larger)
+}
+
 /// The CPU, and the best GPU. A missing GPU is said, and a failure in CI.
 #[cfg(test)]
 pub(crate) fn devices() -> Vec<Device> {
@@ -92,6 +101,13 @@ fn gpu() -> Option<Device> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_that_is_nan_stays_the_worst() {
+        assert!(worst([5.0, f64::NAN, 0.0]).is_nan());
+        assert!(worst([f64::NAN, f64::INFINITY]).is_nan());
+        assert_eq!((worst([1.0, 3.0, 2.0]), worst([])), (3.0, 0.0));
+    }
 
     #[test]
     fn an_empty_variable_and_false_are_no_ci() {

@@ -371,6 +371,41 @@ fn losses_over_a_vocabulary_take_their_gradient_and_a_few_numbers_for_each_row()
 }
 
 #[test]
+fn the_gradient_of_an_embedding_takes_its_own_memory_and_some_for_each_token() -> Result<()> {
+    let _turn = take_turn();
+    // So few tokens that a byte for each word would show.
+    const WORDS: usize = 1 << 16;
+    const DIMS: usize = 64;
+    const TOKENS: usize = 12;
+    with_device(&Device::cpu(), || {
+        let table = wootz::sin(&ramp(&Device::cpu(), WORDS * DIMS))?.reshape(&[WORDS, DIMS])?;
+        let words: Vec<i32> = (0..TOKENS).map(|i| (i % 5 * WORDS / 5) as i32).collect();
+        let tokens = Array::from_slice(&words, &[TOKENS])?;
+        wootz::eval([&table, &tokens])?;
+        let loss = |x: &[Array]| x[0].take(&tokens, Some(0))?.square()?.sum(());
+        let mut gradient = Vec::new();
+        let used = peak_of(|| {
+            gradient = wootz::grad(loss)(std::slice::from_ref(&table))?;
+            wootz::eval(&gradient)
+        })?;
+        let own = gradient[0].nbytes() as u64;
+        // Rows, their squares, gradients and indices.
+        let most = own + 8 * (TOKENS * DIMS * 4) as u64;
+        assert!(most < own + WORDS as u64);
+        assert!(own <= used && used <= most, "{used} bytes, of which a gradient has {own}");
+        // Words that occur twice or more are summed, and the others have no gradient.
+        for word in [0, WORDS / 5, 4 * WORDS / 5, 77, WORDS - 1] {
+            let times = words.iter().filter(|&&w| w as usize == word).count() as f32;
+            let row = |x: &Array| x.index(word as i64)?.to_vec::<f32>();
+            for (slope, x) in row(&gradient[0])?.iter().zip(row(&table)?) {
+                assert!((slope - times * 2.0 * x).abs() <= 1e-5, "word {word}");
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
 fn an_optimizer_writes_over_parameters_and_their_state() -> Result<()> {
     use wootz::optim::{AdamW, Optimizer};
     let _turn = take_turn();

@@ -36,6 +36,8 @@ fn a_gpt_learns_alike_on_both_devices_and_again() {
         };
         let there = curve(&gpu);
         assert_eq!(there, curve(&gpu), "the same bits when repeated on a GPU");
+        let off = cpu.iter().zip(&there).map(|(here, there)| f64::from((here - there).abs()));
+        println!("curves of both devices are {:e} apart at most", wootz::testing::worst(off));
         for (step, (here, there)) in cpu.iter().zip(&there).enumerate() {
             assert!((here - there).abs() <= 1e-3, "step {}: {here} and {there}", step + 1);
         }

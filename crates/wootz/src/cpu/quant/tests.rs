@@ -3,6 +3,7 @@
 use half::{bf16, f16};
 
 use super::*;
+use crate::testing::worst;
 
 const FORMATS: [Format; 22] = [
     Format::Q4_0,
@@ -314,17 +315,16 @@ fn activations(rows: usize, columns: usize, random: &mut Random) -> Vec<f32> {
 /// The largest difference as a part of the largest result.
 fn error(results: &[f32], weights: &[f64], x: &[f32], columns: usize) -> f64 {
     let rows = weights.len() / columns;
-    let (mut worst, mut largest) = (0f64, 0f64);
-    for (i, &result) in results.iter().enumerate() {
+    let mut largest = 0f64;
+    let differences = results.iter().enumerate().map(|(i, &result)| {
         let weights = &weights[i % rows * columns..][..columns];
         let x = &x[i / rows * columns..][..columns];
         let exact: f64 = weights.iter().zip(x).map(|(w, &x)| w * x as f64).sum();
-        // Not `max`, which passes over NaN.
-        let difference = (result as f64 - exact).abs();
-        worst = if difference <= worst { worst } else { difference };
         largest = largest.max(exact.abs());
-    }
-    worst / largest
+        (result as f64 - exact).abs()
+    });
+    let most = worst(differences);
+    most / largest
 }
 
 #[test]

@@ -6,7 +6,7 @@ use crate::autograd::{grad, vjp};
 use crate::op::Op;
 use crate::ops::{Quantized, dequantize, quantize, quantized_cache_append};
 use crate::quant::Scheme;
-use crate::testing::devices;
+use crate::testing::{devices, worst};
 use crate::{Device, Encoder, Workspace, eval};
 
 /// Numbers that repeat after a prime, in ±1.
@@ -25,7 +25,7 @@ fn error(got: &Array, want: &Array) -> f64 {
         true => 0.0,
         false => (a - b).abs() as f64,
     });
-    off.fold(0.0, |most: f64, x| if x <= most { most } else { x }) / largest as f64
+    worst(off) / largest as f64
 }
 
 struct Given {
@@ -124,10 +124,9 @@ fn gradients_in_narrow_types_are_within_a_hundredth_of_those_in_doubles() {
                 let [got, want] = [&here(got), want]
                     .map(|x| x.astype(DType::F32).unwrap().to_vec::<f32>().unwrap());
                 let largest = want.iter().fold(0f32, |most, x| most.max(x.abs()));
-                let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
-                let off = off.fold(0.0, |most: f32, x| if x <= most { most } else { x });
+                let off = worst(got.iter().zip(&want).map(|(a, b)| (a - b).abs() as f64));
                 assert!(
-                    off <= 1e-2 * largest,
+                    off <= 1e-2 * largest as f64,
                     "{dtype} on {device}, result {i}: {off} of {largest}"
                 );
             }
@@ -348,14 +347,35 @@ fn bad_arguments_are_errors_with_the_numbers() {
     says(result.map(|()| q.clone()), &["d", "[1, 6, 3]", "[1, 6, 4]"]);
 }
 
+/// The gradients, to what `attend` takes, of the sum of the squares of all gradients of a loss.
+fn second_gradients(x: &Given, attend: impl Fn(&[Array]) -> Result<Array>) -> Vec<Array> {
+    let loss = |x: &[Array]| attend(x)?.square()?.sum(());
+    let slope = |x: &[Array]| {
+        let slopes = grad(loss)(x)?;
+        let squares = slopes.iter().map(|slope| slope.square()?.sum(()));
+        let squares = squares.collect::<Result<Vec<Array>>>()?;
+        Ok(&squares[0] + &squares[1] + &squares[2])
+    };
+    grad(slope)(&[x.q.clone(), x.k.clone(), x.v.clone()]).unwrap()
+}
+
 #[test]
-fn gradients_of_gradients_go_through_the_kernels() {
-    let x = given(&Device::cpu(), [2, 1], [5, 7], 4);
+fn gradients_of_gradients_are_those_of_the_composition() {
     let options = AttentionOptions { causal: true, ..AttentionOptions::new(0.5) };
-    let loss = |q: &[Array]| attention(&q[0], &x.k, &x.v, &options)?.square()?.sum(());
-    let slope = |q: &[Array]| grad(loss)(q)?[0].square()?.sum(());
-    let second = grad(slope)(&[x.q.clone()]).unwrap().remove(0);
-    assert!(second.to_vec::<f32>().unwrap().iter().all(|x| x.is_finite()));
+    let wide = given(&Device::cpu(), [2, 1], [5, 7], 4).astype(DType::F64);
+    let want = second_gradients(&wide, |x| {
+        let (spec, inputs) = prepared(&x[0], &x[1], &x[2], &options)?;
+        Ok(Attention::new(spec).composed(&inputs).unwrap()?.remove(0))
+    });
+    for device in devices() {
+        let x = given(&device, [2, 1], [5, 7], 4);
+        let got = second_gradients(&x, |x| attention(&x[0], &x[1], &x[2], &options));
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!(want.abs().unwrap().max(()).unwrap().item::<f64>().unwrap() > 0.1);
+            let off = error(&crate::to_device(got, &Device::cpu()).unwrap(), want);
+            assert!(off < 2e-5, "{device}, to input {i}: off by {off:e}");
+        }
+    }
 }
 
 /// Quantized as MLX does it.

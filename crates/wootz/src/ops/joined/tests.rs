@@ -5,7 +5,7 @@ use crate::array::{Array, DType};
 use crate::error::Result;
 use crate::ops::{Quantized, matmul, quantize, quantized_matmul, swapaxes};
 use crate::quant::{Format, Scheme};
-use crate::testing::devices;
+use crate::testing::{devices, worst};
 use crate::{Device, with_device};
 
 fn numbers(seed: u64, shape: &[usize]) -> Result<Array> {
@@ -94,7 +94,7 @@ fn a_gate_lets_through_what_the_composition_does() -> Result<()> {
                 let product = |w: &Array| matmul(&x, &swapaxes(w, 0, 1)?);
                 let expected = by.apply(&product(&gate)?, &product(&up)?)?;
                 let off = y.to_vec::<f32>()?.into_iter().zip(expected.to_vec::<f32>()?);
-                let off = off.map(|(a, b)| (a - b).abs() / (1.0 + b.abs())).fold(0f32, f32::max);
+                let off = worst(off.map(|(a, b)| ((a - b).abs() / (1.0 + b.abs())) as f64));
                 assert!(off < 1e-5, "{by:?} on {device}: {off}");
             }
             Ok::<(), crate::Error>(())

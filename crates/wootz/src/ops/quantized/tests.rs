@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::{Device, with_device};
 use crate::quant::Format;
-use crate::testing::devices;
+use crate::testing::{devices, worst};
 use crate::{grad, vjp};
 
 fn on_devices(body: impl Fn() -> Result<()>) -> Result<()> {
@@ -159,14 +159,36 @@ fn rows_by_index_are_rows_of_the_decoded_matrix() -> Result<()> {
     Ok(())
 }
 
+/// Whether there is an encoder.
+fn encodes(scheme: &Scheme) -> bool {
+    !matches!(scheme, Scheme::Blocks(format) if !format.encodes())
+}
+
+/// What encoding and decoding on the CPU makes of weights.
+fn rounded_on_cpu(w: &Array, scheme: Scheme) -> Result<Array> {
+    let w = crate::to_device(w, &Device::cpu())?;
+    dequantize(&quantize(&w, scheme)?, Some(w.dtype()))
+}
+
 #[test]
-fn gradients_pass_a_fake_quantization() -> Result<()> {
-    let (w, scheme) = (numbers(&[2, 32])?, Scheme::Affine { group_size: 32, bits: 2 });
-    let rounded = fake_quantize(&w, scheme)?;
-    let decoded = dequantize(&quantize(&w, scheme)?, None)?;
-    assert_eq!(rounded.to_vec::<f32>()?, decoded.to_vec::<f32>()?);
-    let loss = grad(|w: &[Array]| fake_quantize(&w[0], scheme)?.square()?.sum(()));
-    close(&loss(&[w])?[0], &(decoded * 2.0))
+fn gradients_pass_a_fake_quantization_in_every_scheme() -> Result<()> {
+    on_devices(|| {
+        for scheme in schemes().into_iter().filter(encodes) {
+            for dtype in [DType::F32, DType::F16, DType::BF16] {
+                // Columns, so that what is encoded does not lie in memory as it is.
+                let w = numbers(&[256, 3])?.transpose()?.astype(dtype)?;
+                let rounded = fake_quantize(&w, scheme)?;
+                let want = rounded_on_cpu(&w, scheme)?;
+                assert_eq!((rounded.shape(), rounded.dtype()), (w.shape(), dtype));
+                assert_eq!(rounded.to_bytes()?, want.to_bytes()?, "{scheme} {dtype}");
+                let loss = grad(|w: &[Array]| fake_quantize(&w[0], scheme)?.square()?.sum(()));
+                let slope = loss(std::slice::from_ref(&w))?.remove(0);
+                // Twice a number is exact.
+                assert_eq!(slope.to_bytes()?, (want * 2.0).to_bytes()?, "{scheme} {dtype}");
+            }
+        }
+        Ok(())
+    })
 }
 
 #[test]
@@ -269,9 +291,7 @@ fn in_doubles(x: &Array, w: &Quantized) -> Result<(Vec<f64>, f64)> {
 fn difference(y: &Array, x: &Array, w: &Quantized) -> Result<f64> {
     let (want, largest) = in_doubles(x, w)?;
     let got = y.astype(DType::F64)?.to_vec::<f64>()?;
-    let differences = got.iter().zip(&want).map(|(a, b)| (a - b).abs());
-    // Not `max`, which passes over NaN.
-    Ok(differences.fold(0.0, |most, d| if d <= most { most } else { d }) / largest)
+    Ok(worst(got.iter().zip(&want).map(|(a, b)| (a - b).abs())) / largest)
 }
 
 /// Numbers between -1 and 1 that look random.
@@ -432,16 +452,18 @@ fn what_is_not_finite_reaches_the_results_it_has_part_in_and_no_others() -> Resu
 fn a_fake_quantization_is_finite_where_weights_are_not() -> Result<()> {
     let mut values = noise(5, 64);
     (values[3], values[40], values[41]) = (f32::NAN, f32::INFINITY, -0.0);
-    let w = Array::from_slice(&values, &[1, 64])?;
-    for scheme in [Scheme::Affine { group_size: 32, bits: 4 }, Scheme::Mxfp8] {
-        let rounded = fake_quantize(&w, scheme)?;
-        let decoded = dequantize(&quantize(&w, scheme)?, Some(DType::F32))?;
-        assert_eq!(rounded.to_bytes()?, decoded.to_bytes()?, "{scheme}");
-        assert!(rounded.to_vec::<f32>()?.iter().all(|w| w.is_finite()), "{scheme}");
-        let sum = grad(move |w: &[Array]| fake_quantize(&w[0], scheme)?.sum(()));
-        assert_eq!(sum(std::slice::from_ref(&w))?[0].to_vec::<f32>()?, [1.0; 64]);
-    }
-    Ok(())
+    on_devices(|| {
+        let w = Array::from_slice(&values, &[1, 64])?;
+        for scheme in [Scheme::Affine { group_size: 32, bits: 4 }, Scheme::Mxfp8] {
+            let rounded = fake_quantize(&w, scheme)?;
+            let want = rounded_on_cpu(&w, scheme)?;
+            assert_eq!(rounded.to_bytes()?, want.to_bytes()?, "{scheme}");
+            assert!(rounded.to_vec::<f32>()?.iter().all(|w| w.is_finite()), "{scheme}");
+            let sum = grad(move |w: &[Array]| fake_quantize(&w[0], scheme)?.sum(()));
+            assert_eq!(sum(std::slice::from_ref(&w))?[0].to_vec::<f32>()?, [1.0; 64]);
+        }
+        Ok(())
+    })
 }
 
 #[test]

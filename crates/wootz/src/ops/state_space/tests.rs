@@ -1,7 +1,7 @@
 //! States: carried from call to call, masks, and errors.
 
 use crate::array::{Array, DType};
-use crate::device::{Device, with_device};
+use crate::device::with_device;
 use crate::error::Result;
 use crate::ops::movement::slice_axis;
 use crate::ops::{causal_conv1d, concatenate, gated_delta, selective_scan, selective_scan2};
@@ -159,20 +159,28 @@ fn the_delta_rule_in_pieces_is_the_whole() -> Result<()> {
 
 #[test]
 fn a_state_that_nobody_holds_is_changed_in_place() -> Result<()> {
-    let mut devices = vec![Device::cpu()];
-    devices.extend(Device::gpu().ok());
-    for device in devices {
+    for device in crate::testing::devices() {
         with_device(&device, || {
-            let [q, k, v, g, beta] = inputs(2)?;
+            let inputs = inputs(2)?;
+            crate::eval(&inputs)?;
+            let [q, k, v, g, beta] = &inputs;
             let state = draw(&[2, 4, 3, 6])?;
-            let (want, last) = gated_delta(&q, &k, &v, &g, &beta, Some(&state), None)?;
-            crate::eval(&[want.clone(), last.clone()])?;
             let own = crate::ops::add(&state, 0.0)?;
-            own.eval()?;
-            let result = gated_delta(&q, &k, &v, &g, &beta, Some(&own), None)?;
+            crate::eval(&[state.clone(), own.clone()])?;
+            let written = |results: &(Array, Array)| -> Result<u64> {
+                let before = crate::testing::counters();
+                crate::eval(&[results.0.clone(), results.1.clone()])?;
+                Ok(crate::testing::counters().since(&before).written_bytes)
+            };
+            let want = gated_delta(q, k, v, g, beta, Some(&state), None)?;
+            let copied = written(&want)?;
+            let result = gated_delta(q, k, v, g, beta, Some(&own), None)?;
             drop(own);
-            close(&result.0, &want)?;
-            close(&result.1, &last)
+            let in_place = written(&result)?;
+            // One that somebody holds stays as it is, so another is written; the rest is the same.
+            assert_eq!(copied - in_place, state.nbytes() as u64, "{device}");
+            close(&result.0, &want.0)?;
+            close(&result.1, &want.1)
         })?;
     }
     Ok(())
