@@ -14,6 +14,10 @@ use wootz_lm::models::{LoadOptions, load};
 /// Launches of a layer that is not sparse.
 const MOST: u64 = 12;
 
+/// Models whose layers take one more above 256 keys: they have norms of queries and keys, and norms of what attention
+/// and network give, each of which is a launch.
+const OVER: [&str; 2] = ["gemma3-4bit-f32", "small-olmo2"];
+
 /// A device of its own; none where there is none and none is required.
 fn gpu() -> Option<Device> {
     let wanted = std::env::var("WOOTZ_TEST_GPU").unwrap_or_default();
@@ -101,7 +105,8 @@ fn of_a_token(folder: &Path, device: &Device, before: usize) -> (u64, u64) {
 #[test]
 fn a_token_is_one_submission_of_few_launches() {
     let Some(device) = gpu() else { return };
-    // Every layer of these sees all tokens, so that keys are split, or has positions.
+    // Layers that are all alike: seeing a window or all tokens, and with positions.
+    let local = json!({ "sliding_window_pattern": 100 });
     let global = json!({ "sliding_window_pattern": 1 });
     let rotated = json!({ "no_rope_layers": null, "no_rope_layer_interval": 100 });
     // As the models of the kind are.
@@ -113,7 +118,7 @@ fn a_token_is_one_submission_of_few_launches() {
         ("llama-4bit", json!({}), 20),
         ("qwen3-4bit-f32", json!({}), 20),
         ("qwen3-4bit-f32", json!({}), 600),
-        ("gemma3-4bit-f32", json!({}), 20),
+        ("gemma3-4bit-f32", local, 20),
         ("gemma3-4bit-f32", global, 600),
         ("small-gemma2", json!({}), 600),
         ("small-qwen2", json!({}), 600),
@@ -135,6 +140,7 @@ fn a_token_is_one_submission_of_few_launches() {
             four.1
         );
         assert_eq!((one.1, four.1), (1, 1), "{name}: submissions");
-        assert!(layer <= MOST, "{name} after {before} tokens: {layer} launches a layer");
+        let most = if before > 256 && OVER.contains(&name) { MOST + 1 } else { MOST };
+        assert!(layer <= most, "{name} after {before} tokens: {layer} launches a layer");
     }
 }

@@ -133,8 +133,11 @@ fn scores_from_gguf_are_those_of_the_folder() {
         let quantize = Some(Quantize::Gguf { format: Format::Q8_0, mixed: false });
         let blocks = ConvertOptions { quantize, ..Default::default() };
         convert(at("-dense"), at("-8.gguf"), &blocks).unwrap();
+        // Beside the same numbers, dense: only activations are rounded.
+        convert(at("-8.gguf"), at("-8"), &dense).unwrap();
+        let expected = scores(&at("-8"), &prompt);
         let error = distance(&scores(&at("-8.gguf"), &prompt), &expected);
-        assert!((1e-6..3e-2).contains(&error), "{}, blocks: {error:.1e}", model.name);
+        assert!(error < 1e-3, "{}, blocks: {error:.1e}", model.name);
 
         // With its tokenizer, it answers.
         let text = TextModel::open(at(".gguf"), &LoadOptions { device: Device::cpu() }).unwrap();

@@ -58,15 +58,16 @@ pub(crate) fn prefill(
             keep(session, &prompt[..done], checkpoints, kept)?;
             return Err(Error::Interrupted { done, total: prompt.len() });
         }
-        let marks = kept.is_some() && !session.cache().can_always_trim();
+        // The same prompt again goes on from before its last token, whose logits it wants. With or without a cache to
+        // keep: in a ring that keeps its first tokens, where chunks end decides what the last one sees.
+        let uncut = !session.cache().can_always_trim();
         let mut end = prompt.len().min(done + step);
-        // The same prompt again goes on from before its last token, whose logits it wants.
-        if marks && end == prompt.len() && done + 1 < end {
+        if uncut && end == prompt.len() && done + 1 < end {
             end -= 1;
         }
         logits = Some(session.prefill(&prompt[done..end], step, &mut |_, _| {})?);
         done = end;
-        if marks && done < prompt.len() {
+        if uncut && kept.is_some() && done < prompt.len() {
             checkpoints.push(session.cache().mark(usize::MAX));
         }
     }

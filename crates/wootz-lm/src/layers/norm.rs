@@ -80,12 +80,12 @@ impl Residual {
         Ok(())
     }
 
-    /// The sum.
-    pub fn value(&self) -> Result<Array> {
-        match &self.added {
-            Some(added) => add(&self.sum, added),
-            None => Ok(self.sum.clone()),
+    /// The sum. It is made once, whoever asks for it again.
+    pub fn value(&mut self) -> Result<Array> {
+        if let Some(added) = self.added.take() {
+            self.sum = add(&self.sum, added)?;
         }
+        Ok(self.sum.clone())
     }
 
     /// The sum, normalised.
