@@ -88,7 +88,7 @@ impl Array {
 /// // mx.asarray([1, 2], dtype=mx.float16)
 /// let x = asarray([1, 2], Some(DType::F16))?;
 /// assert_eq!(x.dtype(), DType::F16);
-/// assert_eq!(asarray(&x, None)?.to_vec::<f32>()?, [1.0, 2.0]);
+/// assert_eq!(asarray(&x, Some(DType::F32))?.to_vec::<f32>()?, [1.0, 2.0]);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn asarray(a: impl AsArray, dtype: Option<DType>) -> Result<Array> {
