@@ -120,7 +120,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (
         &["take_along_axis_backward"],
-        32.0,
+        4.0,
         "a lane goes through a row of indices of its own, beside those of the next inner axis",
     ),
     (
@@ -128,10 +128,10 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         32.0,
         "lanes write what indices name",
     ),
-    (&["concatenate", "pad"], 32.0, "short rows of an array lie a row of the result apart"),
+    (&["concatenate", "pad"], 8.0, "short rows of an array lie a row of the result apart"),
     (
         &["attention_backward_mask"],
-        32.0,
+        9.0,
         "a lane goes through the keys and values of an element of its own",
     ),
     (
@@ -141,7 +141,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (
         &["attention_backward"],
-        32.0,
+        7.0,
         "lanes have rows of a tile, and where those are keys a mask lies across them",
     ),
     (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
@@ -149,18 +149,19 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
     (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
-    (&["gather_mm", "gather_mm_backward"], 32.0, "rows lie where indices say"),
+    (&["gather_mm", "gather_mm_backward"], 5.0, "rows lie where indices say"),
+    (&["quantize"], 13.0, "a lane has a run of weights of its own, beside that of the next"),
     (
-        &["dequantize", "gather_qmm", "matmul_each", "matmul_glu", "quantize", "quantized_matmul"],
-        32.0,
-        "a lane has a run of codes or weights of its own, beside that of the next",
+        &["dequantize", "gather_qmm", "matmul_each", "matmul_glu", "quantized_matmul"],
+        5.0,
+        "a lane has a run of codes of its own, beside that of the next",
     ),
     (
         &["conv", "conv_backward_weight"],
-        32.0,
+        5.0,
         "lanes read windows, or rows of weights, of their own",
     ),
-    (&["causal_conv1d"], 32.0, "the taps of a channel lie side by side, and so do channels"),
+    (&["causal_conv1d"], 4.0, "the taps of a channel lie side by side, and so do channels"),
     (
         &["layer_norm_backward", "rms_norm_backward", "rms_norm_backward_dw"],
         4.0,
@@ -169,7 +170,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["recurrence"], 4.0, "short lines of several sequences lie apart"),
     (
         &["gated_delta", "gated_delta_backward"],
-        32.0,
+        5.0,
         "few threads have a row, and what a step needs is the same for all",
     ),
     (
