@@ -101,7 +101,7 @@ fn rows(n: usize) -> Result<()> {
         }
         let heads = x.reshape(&[1, n / 64, n, 64])?;
         let base = ops::RopeBase::Base(10000.0);
-        let time = batch(|| ops::rope(&heads, 64, false, base.clone(), 1.0, 0))?;
+        let time = batch(|| ops::rope(&heads, 64, false, base, 1.0, 0))?;
         print("rope", &title, time, Work::Bytes(2 * pass));
         let time = batch(|| (&x * &g).sum(-1))?;
         print("dot of rows", &title, time, Work::Bytes(2 * pass));
