@@ -143,7 +143,7 @@ fn batch(
     compare_elements(case, &got, &want, dtype)
 }
 
-/// A batch of 11 is made of as many nodes as one of 5. Of fewer than 4, reductions on the CPU read rows otherwise.
+/// A batch of 11 is made of as many nodes as one of 2.
 fn nodes_of_batches(case: &Case, drawn: &[Vec<Host>], axes: &[Option<i64>]) -> Result<(), String> {
     let count = |size: usize| {
         guarded(|| {
@@ -154,9 +154,9 @@ fn nodes_of_batches(case: &Case, drawn: &[Vec<Host>], axes: &[Option<i64>]) -> R
             Ok(counters().since(&before).inferences)
         })
     };
-    match (count(5)?, count(11)?) {
+    match (count(2)?, count(11)?) {
         (few, many) if few == many => Ok(()),
-        (few, many) => Err(format!("{few} nodes for 5 elements, {many} for 11")),
+        (few, many) => Err(format!("{few} nodes for 2 elements, {many} for 11")),
     }
 }
 

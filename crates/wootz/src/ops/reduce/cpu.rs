@@ -77,6 +77,8 @@ pub(super) struct Plan {
     pub(super) outputs: usize,
     pub(super) length: usize,
     /// Whether neighbouring outputs are closer in memory than neighbouring reduced elements.
+    pub(super) across: bool,
+    /// Whether they are, and there are enough of them for accumulators side by side.
     pub(super) column: bool,
 }
 
@@ -90,13 +92,12 @@ impl Plan {
             (part.size(), (shape, strides.remove(0)))
         };
         let ((outputs, kept), (length, reduced)) = (side(&kept), side(&reduced));
-        let column = match (kept.1.last(), reduced.1.last()) {
-            (Some(&near), Some(&far)) => {
-                near != 0 && near.abs() < far.abs() && kept.0[kept.0.len() - 1] >= 4
-            }
+        let across = match (kept.1.last(), reduced.1.last()) {
+            (Some(&near), Some(&far)) => near != 0 && near.abs() < far.abs(),
             _ => false,
         };
-        Plan { offset: layout.offset as isize, kept, reduced, outputs, length, column }
+        let column = across && kept.0.last().is_some_and(|&neighbours| neighbours >= 4);
+        Plan { offset: layout.offset as isize, kept, reduced, outputs, length, across, column }
     }
 
     /// Whether an output's reduced elements are a run of memory.

@@ -350,9 +350,10 @@ pub fn logsumexp(x: &Array, axes: impl Into<Axes>, keepdims: bool) -> Result<Arr
         let shape = reduced_shape(x.shape(), &axes, keepdims);
         return reshape(&add(log(total)?, largest)?, &shape);
     }
-    // The CPU kernel reads along the reduced axes, so these are brought together first.
+    // The CPU kernel reads along the reduced axes, so these are brought together first; for any number of
+    // neighbours, so that a batch of any size is made of as many nodes.
     let plan = cpu::Plan::new(&x.meta().layout, &axes);
-    if plan.column && !x.device().is_gpu() {
+    if plan.across && !x.device().is_gpu() {
         let mut order: Vec<i64> =
             (0..x.rank()).filter(|axis| !axes.contains(axis)).map(|axis| axis as i64).collect();
         let kept = order.len();
