@@ -52,7 +52,7 @@ pub(crate) struct Packed<S> {
     pub(super) b: *const S,
     /// How far behind `a` the panel lies that is needed next, if that may be far from the core: it is fetched
     /// meanwhile. Zero if there is none.
-    pub(super) next: usize,
+    pub(super) next: isize,
 }
 
 /// Panels that were not packed.
@@ -64,7 +64,7 @@ pub(crate) struct Loose<S> {
     /// Columns of `b` are contiguous.
     pub(super) b_rows: isize,
     /// See [`Packed::next`].
-    pub(super) next: usize,
+    pub(super) next: isize,
 }
 
 /// `c = a · b` for panels that were not packed.
@@ -119,7 +119,7 @@ impl<T: GemmElement> Kernels<T> {
 /// The processor has `V`'s instruction set; the panels are readable for `k` steps, and `c` is
 /// writable for the tile at rows `c_stride` apart.
 #[inline(always)]
-unsafe fn tile<V: Vector, const R: usize, const C: usize>(
+unsafe fn tile<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
     k: usize,
     panels: &Loose<V::Scalar>,
     c: *mut V::Scalar,
@@ -153,11 +153,22 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize>(
             };
         }
         // Several steps a turn: counting takes a tenth of the time of one.
-        for _ in 0..k / 4 {
+        for turn in 0..k / 4 {
             if panels.next != 0 {
+                let next = a.wrapping_offset(panels.next);
                 let line = 64 / size_of::<V::Scalar>();
-                for i in 0..(4 * R).div_ceil(line) {
-                    V::prefetch(a.wrapping_add(panels.next + i * line));
+                if PACKED {
+                    for i in 0..(4 * R).div_ceil(line) {
+                        V::prefetch(next.wrapping_add(i * line));
+                    }
+                } else {
+                    // A line of a row lasts for several turns, which share the rows.
+                    let turns = line / 4;
+                    let rows = R.div_ceil(turns);
+                    for i in 0..rows {
+                        let row = turn % turns * rows + i;
+                        V::prefetch(next.wrapping_offset(row as isize * panels.a_rows));
+                    }
                 }
             }
             step!();
@@ -200,7 +211,7 @@ macro_rules! instruction_set {
                 let (a_columns, b_rows) = (R as isize, (C * V::LANES) as isize);
                 let panels = Loose { a, a_rows: 1, a_columns, b, b_rows, next };
                 // SAFETY: passed on to the caller.
-                unsafe { super::tile::<V, R, C>(k, &panels, c, c_stride, accumulate) }
+                unsafe { super::tile::<V, R, C, true>(k, &panels, c, c_stride, accumulate) }
             }
 
             $(#[$attribute])*
@@ -212,7 +223,7 @@ macro_rules! instruction_set {
                 accumulate: bool,
             ) {
                 // SAFETY: passed on to the caller.
-                unsafe { super::tile::<V, R, C>(k, panels, c, c_stride, accumulate) }
+                unsafe { super::tile::<V, R, C, false>(k, panels, c, c_stride, accumulate) }
             }
 
             $(#[$attribute])*

@@ -620,11 +620,14 @@ impl<T: GemmElement> Part<'_, T> {
                 unsafe {
                     let b = right.add(column * k);
                     let to = (to.add(top * stride + column), stride);
+                    // Other panels of the right matrix find those of the left near.
+                    let next = if column == 0 { ROWS as isize } else { 0 };
                     if self.in_place {
                         // Elements are what they are summed in.
                         let a = self.a.at(row + top, start).first.cast();
                         let (a_rows, b_rows) = (self.a.rows, padded as isize);
-                        let panels = Loose { a, a_rows, a_columns: 1, b, b_rows, next: 0 };
+                        let next = next * a_rows;
+                        let panels = Loose { a, a_rows, a_columns: 1, b, b_rows, next };
                         let tile = self.kernels.loose_tiles[height - 1][table];
                         put(
                             |to, stride, add| tile(k, &panels, to, stride, add),
@@ -634,8 +637,7 @@ impl<T: GemmElement> Part<'_, T> {
                         );
                     } else {
                         let a = self.packed.add((row + top) * self.shape.k + start * height);
-                        // Other panels of the right matrix find those of the left near.
-                        let next = if column == 0 { ROWS * self.shape.k } else { 0 };
+                        let next = next * self.shape.k as isize;
                         let panels = Packed { a, b, next };
                         let tile = self.kernels.tiles[height - 1][table];
                         put(
