@@ -29,11 +29,11 @@ const KERNELS: &[&str] = &[
     "min", "minimum", "mish", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
     "put_along_axis", "quantize", "quantized_attention", "quantized_matmul", "radians", "random_bits", "real",
     "reciprocal", "relu", "relu2", "remainder", "repeat", "right_shift", "rint", "rms_inv", "rms_norm",
-    "rms_norm_backward", "rms_norm_backward_dw", "rms_norm_backward_dx", "rope", "rope_append", "round", "rsqrt",
-    "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "silu", "sin", "sinh",
-    "slice_update", "softcap", "softmax", "softmax_backward", "softplus", "sort", "sqrt", "square", "stack",
-    "subtract", "sum", "swiglu", "take", "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile",
-    "trunc", "var", "where",
+    "rms_norm_add", "rms_norm_add_rms_norm", "rms_norm_backward", "rms_norm_backward_dw", "rms_norm_backward_dx",
+    "rope", "rope_append", "round", "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid",
+    "sign", "silu", "sin", "sinh", "slice_update", "softcap", "softmax", "softmax_backward", "softplus", "sort",
+    "sqrt", "square", "stack", "subtract", "sum", "swiglu", "take", "take_along_axis", "take_along_axis_backward",
+    "tan", "tanh", "tile", "trunc", "var", "where",
 ];
 
 /// Cases of kernels that take another operation first, and why.
