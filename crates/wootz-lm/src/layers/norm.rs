@@ -1,6 +1,9 @@
 //! Normalisation, and the stream of values that layers add to and normalise.
 
-use wootz::{Array, DType, Parameter, Result, Tree, add, add_rms_norm, rms_norm};
+use wootz::{
+    Array, DType, Parameter, Result, Tree, add, add_rms_norm, rms_norm, rms_norm_add,
+    rms_norm_add_rms_norm,
+};
 
 /// The largest finite `float16`.
 const LARGEST_F16: f32 = 65504.0;
@@ -48,11 +51,19 @@ impl RmsNorm {
 }
 
 /// What flows through a model's layers: each adds to it. A sum waits until it is normalised, because
-/// both are done in one pass over memory.
+/// both are done in one pass over memory, with the norm of what is added, if it has one.
 #[derive(Clone)]
 pub struct Residual {
     sum: Array,
-    added: Option<Array>,
+    added: Option<Added>,
+}
+
+/// What is added, as it is or normalised.
+#[derive(Clone)]
+struct Added {
+    x: Array,
+    /// The norm's weight and eps.
+    norm: Option<(Array, f32)>,
 }
 
 impl Residual {
@@ -64,34 +75,51 @@ impl Residual {
     /// Adds a layer's result.
     pub fn add(&mut self, x: Array) -> Result<()> {
         let sum = self.value()?;
-        *self = Residual { sum, added: Some(x) };
+        *self = Residual { sum, added: Some(Added { x, norm: None }) };
         Ok(())
     }
 
-    /// Adds a layer's result as gemma 3 does: in `float16`, sums stay within what that type holds.
-    pub fn add_clipped(&mut self, x: Array) -> Result<()> {
+    /// Adds what a norm makes of a layer's result.
+    pub fn add_normed(&mut self, x: Array, norm: &RmsNorm) -> Result<()> {
+        let (sum, norm) = (self.value()?, Some((norm.scale()?, norm.eps)));
+        *self = Residual { sum, added: Some(Added { x, norm }) };
+        Ok(())
+    }
+
+    /// As [`add_normed`](Self::add_normed), but as gemma 3 adds: in `float16`, sums stay within what that type holds.
+    pub fn add_normed_clipped(&mut self, x: Array, norm: &RmsNorm) -> Result<()> {
         let sum = self.value()?;
         if sum.dtype() != DType::F16 {
-            return self.add(x);
+            return self.add_normed(x, norm);
         }
         let bound = f64::from(LARGEST_F16);
-        let wide = add(sum.astype(DType::F32)?, x.astype(DType::F32)?)?;
+        let wide = add(sum.astype(DType::F32)?, norm.forward(&x)?.astype(DType::F32)?)?;
         *self = Residual::new(wide.clip(Some(-bound), Some(bound))?.astype(DType::F16)?);
         Ok(())
     }
 
     /// The sum. It is made once, whoever asks for it again.
     pub fn value(&mut self) -> Result<Array> {
-        if let Some(added) = self.added.take() {
-            self.sum = add(&self.sum, added)?;
-        }
+        self.sum = match self.added.take() {
+            None => self.sum.clone(),
+            Some(Added { x, norm: None }) => add(&self.sum, x)?,
+            Some(Added { x, norm: Some((w, eps)) }) => rms_norm_add(&x, &w, &self.sum, eps)?,
+        };
         Ok(self.sum.clone())
     }
 
     /// The sum, normalised.
     pub fn norm(&mut self, norm: &RmsNorm) -> Result<Array> {
-        let Some(added) = self.added.take() else { return norm.forward(&self.sum) };
-        let (y, sum) = add_rms_norm(&added, &self.sum, &norm.scale()?, norm.eps)?;
+        let Some(Added { x, norm: first }) = self.added.take() else {
+            return norm.forward(&self.sum);
+        };
+        let (w, eps) = (norm.scale()?, norm.eps);
+        let (y, sum) = match first {
+            None => add_rms_norm(&x, &self.sum, &w, eps)?,
+            Some((first_w, first_eps)) => {
+                rms_norm_add_rms_norm(&x, &first_w, &self.sum, &w, [first_eps, eps])?
+            }
+        };
         self.sum = sum;
         Ok(y)
     }
@@ -104,10 +132,13 @@ mod tests {
     #[test]
     fn clipped_sums_stay_within_what_the_type_holds() {
         let sum = |dtype: DType| {
-            let x = Array::from_slice(&[60000.0f32, -60000.0, 1.0], &[3]).unwrap();
-            let x = x.astype(dtype).unwrap();
-            let mut stream = Residual::new(x.clone());
-            stream.add_clipped(x).unwrap();
+            let array = |values: &[f32]| {
+                let array = Array::from_slice(values, &[values.len()]).unwrap();
+                array.astype(dtype).unwrap()
+            };
+            let mut stream = Residual::new(array(&[60000.0, -60000.0, 1.0]));
+            let norm = RmsNorm::new(Parameter::new(array(&[60000.0, 60000.0, 1.0])), 0.0);
+            stream.add_normed_clipped(array(&[1.0, -1.0, 1.0]), &norm).unwrap();
             stream.value().unwrap().astype(DType::F32).unwrap().to_vec::<f32>().unwrap()
         };
         assert_eq!(sum(DType::F16), [65504.0, -65504.0, 2.0]);

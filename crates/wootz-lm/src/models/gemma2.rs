@@ -59,8 +59,11 @@ impl GemmaLayer {
         GemmaLayer { clips: true, ..self }
     }
 
-    fn add(&self, stream: &mut Residual, x: Array) -> ArrayResult<()> {
-        if self.clips { stream.add_clipped(x) } else { stream.add(x) }
+    fn add(&self, stream: &mut Residual, x: Array, norm: &RmsNorm) -> ArrayResult<()> {
+        match self.clips {
+            true => stream.add_normed_clipped(x, norm),
+            false => stream.add_normed(x, norm),
+        }
     }
 
     /// Around attention; a GGUF file's norms already have 1 added.
@@ -97,9 +100,9 @@ impl Layer for GemmaLayer {
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
         let x = stream.norm(&self.input_layernorm)?;
         let y = self.self_attn.forward(&x, pass, layer)?;
-        self.add(stream, self.post_attention_layernorm.forward(&y)?)?;
+        self.add(stream, y, &self.post_attention_layernorm)?;
         let x = stream.norm(&self.pre_feedforward_layernorm)?;
-        self.add(stream, self.post_feedforward_layernorm.forward(&self.mlp.forward(&x)?)?)
+        self.add(stream, self.mlp.forward(&x)?, &self.post_feedforward_layernorm)
     }
 }
 

@@ -38,9 +38,9 @@ impl Layer for OlmoLayer {
 
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
         let y = self.self_attn.forward(&stream.value()?, pass, layer)?;
-        stream.add(self.post_attention_layernorm.forward(&y)?)?;
+        stream.add_normed(y, &self.post_attention_layernorm)?;
         let y = self.mlp.forward(&stream.value()?)?;
-        stream.add(self.post_feedforward_layernorm.forward(&y)?)
+        stream.add_normed(y, &self.post_feedforward_layernorm)
     }
 }
 

@@ -1,8 +1,11 @@
-//! Sparse experts: which of them a token is sent to, and how their results are put together. Made
-//! of other operations; the experts' products are [`gather_mm`](crate::gather_mm).
+//! Sparse experts: which of them a token is sent to, which is an operation, and how their results are put together. The
+//! experts' products are [`gather_mm`](crate::gather_mm).
 
+mod route;
 #[cfg(test)]
 mod tests;
+
+use route::{MOST, Route, weights_dtype};
 
 use crate::array::{Array, DType, Shape};
 use crate::error::{Error, Result};
@@ -208,10 +211,42 @@ pub fn router(logits: &Array, options: &Router<'_>) -> Result<Routes> {
         return Err(Error::dtype(OP, "logits", "a floating-point type", logits.dtype()));
     }
     options.check(experts)?;
-    let scores = match options.scores {
-        Scores::Softmax => softmax(logits, -1)?,
-        Scores::Sigmoid => sigmoid(astype(logits, DType::promote(logits.dtype(), DType::F32))?)?,
-    };
+    if logits.device().is_gpu() && experts > MOST {
+        return composed(logits, options);
+    }
+    let (dtype, tokens) = (logits.dtype(), &logits.shape()[..logits.rank() - 1]);
+    let sums = DType::promote(dtype, DType::F32);
+    let mut inputs = vec![reshape(logits, &[tokens.iter().product(), experts])?.contiguous()?];
+    if let Some(bias) = options.bias {
+        // A choice has no gradient.
+        let bias = stop_gradient(bias)?;
+        let wide = bias.dtype() != dtype;
+        inputs.push(if wide { astype(&bias, sums)?.contiguous()? } else { bias.contiguous()? });
+    }
+    if let Some(scale) = options.expert_scale {
+        inputs.push(astype(scale, weights_dtype(options.scores, dtype))?.contiguous()?);
+    }
+    let outputs = Array::apply_all(Route::new(options), &inputs.iter().collect::<Vec<_>>())?;
+    let shape = [tokens, &[options.k]].concat();
+    match &outputs[..] {
+        [indices, weights] => {
+            Ok(Routes { indices: reshape(indices, &shape)?, weights: reshape(weights, &shape)? })
+        }
+        _ => Err(Error::argument(OP, "outputs", "two arrays", "others")),
+    }
+}
+
+/// The scores of all experts.
+fn scores_of(logits: &Array, scores: Scores) -> Result<Array> {
+    match scores {
+        Scores::Softmax => softmax(logits, -1),
+        Scores::Sigmoid => sigmoid(astype(logits, DType::promote(logits.dtype(), DType::F32))?),
+    }
+}
+
+/// The router made of other operations.
+fn composed(logits: &Array, options: &Router<'_>) -> Result<Routes> {
+    let scores = scores_of(logits, options.scores)?;
     let mut preferred = stop_gradient(&scores)?;
     if let Some(bias) = options.bias {
         preferred = add(preferred, stop_gradient(bias)?)?;
@@ -220,7 +255,14 @@ pub fn router(logits: &Array, options: &Router<'_>) -> Result<Routes> {
         preferred = in_best_groups(&preferred, groups, options.ties)?;
     }
     let indices = best(&preferred, options.k, options.ties)?;
-    let mut weights = take_along_axis(&scores, &indices, Some(-1))?;
+    let weights = weights_of(logits, &indices, options)?;
+    Ok(Routes { indices, weights })
+}
+
+/// The weights of the chosen experts.
+fn weights_of(logits: &Array, indices: &Array, options: &Router<'_>) -> Result<Array> {
+    let scores = scores_of(logits, options.scores)?;
+    let mut weights = take_along_axis(&scores, indices, Some(-1))?;
     if options.renormalise {
         let mut all = sum_keepdims(&weights, &[-1])?;
         if options.scores == Scores::Sigmoid {
@@ -233,10 +275,10 @@ pub fn router(logits: &Array, options: &Router<'_>) -> Result<Routes> {
         weights = multiply(weights, options.scale)?;
     }
     if let Some(scale) = options.expert_scale {
-        let scales = take(&astype(scale, weights.dtype())?, &indices, Some(0))?;
+        let scales = take(&astype(scale, weights.dtype())?, indices, Some(0))?;
         weights = multiply(weights, scales)?;
     }
-    Ok(Routes { indices, weights })
+    Ok(weights)
 }
 
 /// The indices of the `k` highest along the last axis.

@@ -20,35 +20,71 @@ const KERNELS: &[&str] = &[
     "conjugate", "conv1d", "conv2d", "conv3d", "conv_backward_weight", "conv_general", "conv_transpose1d",
     "conv_transpose2d", "conv_transpose3d", "convolve", "copy", "cos", "cosh", "cross_entropy",
     "cross_entropy_backward", "cummax", "cummin", "cumprod", "cumsum", "degrees", "dequantize", "divide", "equal",
-    "erf", "erfinv", "exp", "expm1", "floor", "floor_divide", "gather", "gather_mm_backward", "gather_qmm", "geglu",
-    "geglu_approx", "gelu", "gelu_approx", "gelu_fast_approx", "greater", "greater_equal", "group_norm",
-    "group_norm_backward", "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kl_divergence",
-    "kl_divergence_backward", "l2_norm", "l2_norm_backward", "layer_norm", "layer_norm_backward", "left_shift",
-    "less", "less_equal", "log", "log10", "log1p", "log2", "log_sigmoid", "logaddexp", "logcumsumexp",
-    "logical_and", "logical_not", "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean",
-    "min", "minimum", "mish", "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod",
-    "put_along_axis", "quantize", "quantized_attention", "quantized_matmul", "radians", "random_bits", "real",
-    "reciprocal", "relu", "relu2", "remainder", "repeat", "right_shift", "rint", "rms_inv", "rms_norm",
-    "rms_norm_backward", "rms_norm_backward_dw", "rms_norm_backward_dx", "rope", "rope_append", "round", "rsqrt",
-    "scaled_dot_product_attention", "scatter", "searchsorted", "sigmoid", "sign", "silu", "sin", "sinh",
-    "slice_update", "softcap", "softmax", "softmax_backward", "softplus", "sort", "sqrt", "square", "stack",
-    "subtract", "sum", "swiglu", "take", "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile",
-    "trunc", "var", "where",
+    "erf", "erfinv", "exp", "expm1", "floor", "floor_divide", "gated_delta", "gated_delta_backward", "gather",
+    "gather_mm", "gather_mm_backward", "gather_qmm", "geglu", "geglu_approx", "gelu", "gelu_approx",
+    "gelu_fast_approx", "greater", "greater_equal", "group_norm", "group_norm_backward", "hadamard_transform",
+    "imag", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "kl_divergence", "kl_divergence_backward",
+    "l2_norm", "l2_norm_backward", "layer_norm", "layer_norm_backward", "left_shift", "less", "less_equal", "log",
+    "log10", "log1p", "log2", "log_sigmoid", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
+    "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "mish",
+    "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod", "put_along_axis", "quantize",
+    "quantized_attention", "quantized_matmul", "radians", "random_bits", "real", "reciprocal", "relu", "relu2",
+    "remainder", "repeat", "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_add", "rms_norm_add_rms_norm",
+    "rms_norm_backward", "rms_norm_backward_dw", "rms_norm_backward_dx", "rope", "rope_append", "round", "router",
+    "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "selective_scan", "selective_scan2",
+    "selective_scan_backward", "sigmoid", "sign", "silu", "sin", "sinh", "slice_update", "softcap", "softmax",
+    "softmax_backward", "softplus", "sort", "sqrt", "square", "stack", "subtract", "sum", "swiglu", "take",
+    "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "trunc", "var", "where",
 ];
 
 /// Cases of kernels that take another operation first, and why.
 const PREPARED: &[(&str, &[&str], &str)] = &[
     ("argsort", &["middle axis"], "another axis than the last is made row-major first"),
+    (
+        "gated_delta",
+        &[
+            "17 steps",
+            "255 steps",
+            "a gate for each key",
+            "heads that share keys",
+            "more than a block of rows",
+            "one step",
+            "several chunks",
+            "several chunks, a gate for each key",
+        ],
+        "heads are put before steps, and gates widened",
+    ),
     ("gather", &["windows"], "starts of windows of several elements become one index for each"),
+    (
+        "gather_mm",
+        &["batches", "large tiles", "matrices", "nothing to sum", "one column"],
+        "indices of two types become those of one",
+    ),
+    (
+        "gather_mm",
+        &["1025 tokens", "experts", "experts, more than a tile", "weights that are read once"],
+        "indices that are not given are counted, and what is broadcast is copied, of the indices",
+    ),
     ("gather_qmm", &["many rows"], "indices of two types become those of one"),
     (
         "gather_qmm",
         &["rows of weights", "experts"],
         "what is broadcast is copied first, of the indices",
     ),
+    (
+        "hadamard_transform",
+        &["8192, scaled"],
+        "what a workgroup's memory does not hold is transformed in two passes",
+    ),
     ("pad", &["edge", "reflect", "symmetric"], "of the array's own elements axis after axis"),
     ("put_along_axis", &["first, broadcast", "flat"], "what is broadcast is copied first"),
     ("quantized_matmul", &["batch"], "indices choose the weights that a batch shares"),
+    ("selective_scan", &["nothing"], "without steps there is nothing to walk through"),
+    (
+        "selective_scan2",
+        &["17 steps", "255 steps", "from a state, groups", "from zeros", "several chunks"],
+        "rates become decays and heads are put before steps; what is skipped is added behind",
+    ),
     ("softmax", &["axis 0"], "another axis than the last is made row-major first"),
     ("sort", &["first axis"], "another axis than the last is made row-major first"),
     ("take_along_axis", &["first, broadcast"], "what is broadcast is copied first"),
@@ -116,6 +152,7 @@ impl Report {
         };
         match PREPARED.iter().find(prepared) {
             Some((_, _, reason)) if work == Some(Work::Composed) => {
+                row.work = row.work.max(Some(Work::Kernel));
                 row.prepared.insert((log.case, reason));
             }
             _ => {

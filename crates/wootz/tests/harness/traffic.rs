@@ -69,8 +69,6 @@ const PARTS: &[(&[&str], &str)] = &[
             "linalg.svd",
             "median",
             "partition",
-            "router",
-            "selective_scan",
             "split",
             "topk",
             "trace",
@@ -99,9 +97,11 @@ const PARTS: &[(&[&str], &str)] = &[
     (&["causal_conv1d"], "a state is made of the last steps"),
     (&["conv", "conv_backward_weight"], "windows pass over elements between their steps"),
     (
-        &["gated_delta_backward", "group_norm_backward"],
+        &["gated_delta_backward", "group_norm_backward", "selective_scan_backward"],
         "each kernel has parts of the scratch memory",
     ),
+    (&["selective_scan"], "a state that is not given is not read"),
+    (&["router"], "factors of experts that nobody is sent to are not read"),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],
         "integers need not be read to know that they are finite",
@@ -172,6 +172,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         &["gated_delta", "gated_delta_backward"],
         5.0,
         "few threads have a row, and what a step needs is the same for all",
+    ),
+    (
+        &["selective_scan", "selective_scan_backward"],
+        20.0,
+        "a lane has the rates and the state of a channel of its own, beside those of the next",
     ),
     (
         &[

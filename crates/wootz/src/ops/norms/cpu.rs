@@ -36,7 +36,7 @@ pub(super) fn forward(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
     for_dtype!(call, forward_as, false; norm)
 }
 
-/// The norm of `x` plus the second input, and that sum as a second output.
+/// The norm of `x`, maybe normalised before, plus the second input, and that sum as a second output, or the only one.
 pub(super) fn forward_of_sum(call: &mut CpuCall<'_>, norm: Norm) -> Result<()> {
     if norm.centred {
         return for_dtype!(call, forward_of_sum_as, true; norm);
@@ -91,11 +91,38 @@ fn forward_of_sum_as<T: Element, const CENTRED: bool>(
 ) -> Result<()> {
     let (columns, op) = (columns_of(call), call.op.name());
     let (x, added) = (call.input::<T>(0)?, call.input::<T>(1)?);
+    let first_weight = norm.first_weight().map(|input| call.input::<T>(input)).transpose()?;
     let weight = norm.weight().map(|input| call.input::<T>(input)).transpose()?;
     let bias = norm.bias().map(|input| call.input::<T>(input)).transpose()?;
     let rows_per_chunk = rows::per_task(call.meta(0).size() / columns, columns);
     let chunk_size = rows_per_chunk * columns;
+    let add = |row: usize, sum: &mut [T], tiles: &mut Tiles<T>| {
+        let row = row * columns..(row + 1) * columns;
+        let (x, added) = (&x[row.clone()], &added[row]);
+        let Some(eps) = norm.first else {
+            return crate::cpu::simd::run(AddRows { x: Some(x), added, sum, tiles });
+        };
+        crate::cpu::simd::run(Forward::<T, false> {
+            norm: Norm { eps, ..Norm::default() },
+            x: Some(x),
+            weight: first_weight,
+            bias: None,
+            y: &mut *sum,
+            streamed: false,
+            tiles: &mut *tiles,
+        });
+        crate::cpu::simd::run(AddRows { x: None, added, sum, tiles });
+    };
     let (y, others, _) = outputs_and_scratch::<T>(call, 0)?;
+    if norm.only_sum {
+        threads::chunks_mut(y, chunk_size, |chunk, sum| {
+            let mut tiles = Tiles::new();
+            for (row, sum) in sum.chunks_exact_mut(columns).enumerate() {
+                add(chunk * rows_per_chunk + row, sum, &mut tiles);
+            }
+        });
+        return Ok(());
+    }
     let sum = match others {
         [sum, ..] => typed::<T>(sum.bytes)?,
         [] => return Err(Error::argument(op, "outputs", "two arrays", 1)),
@@ -105,9 +132,7 @@ fn forward_of_sum_as<T: Element, const CENTRED: bool>(
         for (row, (y, sum)) in
             y.chunks_exact_mut(columns).zip(sum.chunks_exact_mut(columns)).enumerate()
         {
-            let first = (chunk * rows_per_chunk + row) * columns;
-            let (x, added) = (&x[first..first + columns], &added[first..first + columns]);
-            crate::cpu::simd::run(AddRows { x, added, sum: &mut *sum, tiles: &mut tiles });
+            add(chunk * rows_per_chunk + row, &mut *sum, &mut tiles);
             let (x, streamed, tiles) = (Some(&*sum), false, &mut tiles);
             let row = Forward::<T, CENTRED> { norm, x, weight, bias, y, streamed, tiles };
             crate::cpu::simd::run(row);
@@ -116,9 +141,9 @@ fn forward_of_sum_as<T: Element, const CENTRED: bool>(
     Ok(())
 }
 
-/// The sum of two rows.
+/// The sum of two rows. Without `x` the row is in `sum`.
 struct AddRows<'a, T: Storage> {
-    x: &'a [T],
+    x: Option<&'a [T]>,
     added: &'a [T],
     sum: &'a mut [T],
     tiles: &'a mut Tiles<T>,
@@ -132,7 +157,7 @@ impl<T: Element> pulp::WithSimd for AddRows<'_, T> {
         let AddRows { x, added, sum, tiles } = self;
         let Tiles { x: x_tile, dy: added_tile, out: tile, .. } = tiles;
         for piece in pieces(sum.len()) {
-            let x = widened(&x[piece.clone()], x_tile);
+            let x = widened(&x.unwrap_or(sum)[piece.clone()], x_tile);
             let added = widened(&added[piece.clone()], added_tile);
             let tile = &mut tile[..piece.len()];
             for ((sum, &x), &added) in tile.iter_mut().zip(x).zip(added) {

@@ -24,11 +24,15 @@ pub(super) fn forward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
         offset(call, norm.weight()),
         offset(call, norm.bias()),
         offset(call, norm.added()),
+        offset(call, norm.first_weight()),
+        norm.first.unwrap_or(0.0).to_bits(),
     ];
     let memory = Memory::new(call, KEPT).keep("x", Some(0)).read("weight", norm.weight());
-    let memory = memory.read_or("bias", norm.bias(), "0.0").write("out", 0).of(norm);
+    let memory = memory.read_or("bias", norm.bias(), "0.0").of(norm);
+    let memory = if norm.only_sum { memory } else { memory.write("out", 0) };
     let memory = memory.read_or("added", norm.added(), "0.0");
-    let memory = if norm.added { memory.write("sum", 1) } else { memory };
+    let memory = if norm.added { memory.write("sum", !norm.only_sum as usize) } else { memory };
+    let memory = memory.read("first_weight", norm.first_weight());
     memory.launch(call, "row", include_str!("row.wgsl"), &params, rows)
 }
 
@@ -288,8 +292,12 @@ impl Memory {
             binding += !matches!(part, Part::InPlace(_) | Part::Number(_)) as usize;
         }
         source.push_str(GROUP);
-        if let Some(Norm { centred, summed, added, weighted, biased, .. }) = self.norm {
+        if let Some(Norm { centred, summed, added, first, only_sum, weighted, biased, .. }) =
+            self.norm
+        {
             for (name, value) in [
+                ("FIRST", first.is_some()),
+                ("ONLY_SUM", only_sum),
                 ("CENTRED", centred),
                 ("SUMMED", summed),
                 ("ADDED", added),
@@ -300,6 +308,9 @@ impl Memory {
             }
             if !added {
                 source.push_str("fn sum_span_set(i: u32, value: Span) {}\n");
+            }
+            if only_sum {
+                source.push_str("fn out_span_set(i: u32, value: Span) {}\n");
             }
             source.push_str(include_str!("moments.wgsl"));
         }

@@ -6,8 +6,9 @@ fn group_sum(value: vec2<f32>, lid: u32) -> vec2<f32> {
     workgroupBarrier();
     partial[lid] = value;
     workgroupBarrier();
-    for (var half = WIDTH / 2u; half > 0u; half = half / 2u) {
-        if (lid < half) { partial[lid] += partial[lid + half]; }
+    for (var left = WIDTH; left > 1u; left = (left + 1u) / 2u) {
+        let half = (left + 1u) / 2u;
+        if (lid < left - half) { partial[lid] += partial[lid + half]; }
         workgroupBarrier();
     }
     return partial[0];

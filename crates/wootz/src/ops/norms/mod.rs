@@ -12,6 +12,7 @@ mod gpu;
 mod group_norm;
 mod l2_norm;
 mod layer_norm;
+mod norm_add;
 mod rms_norm;
 mod rows;
 #[cfg(test)]
@@ -21,6 +22,7 @@ pub use add_norm::*;
 pub use group_norm::*;
 pub use l2_norm::*;
 pub use layer_norm::*;
+pub use norm_add::*;
 pub use rms_norm::*;
 
 use crate::array::{Array, DType, Meta};
@@ -31,14 +33,18 @@ use crate::op::{
 };
 use crate::ops::reshape;
 
-/// Which norm a kernel computes, and where its inputs are: `x`, what is added to it, the weight, the
-/// bias; in a gradient `x`, the weight and `dy`.
+/// Which norm a kernel computes, and where its inputs are: `x`, what is added to it, the weight of a norm before that,
+/// the weight, the bias; in a gradient `x`, the weight and `dy`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Norm {
     centred: bool,
     /// Squares are summed, not averaged.
     summed: bool,
     added: bool,
+    /// `x` is normalised with this eps, and a weight, before the sum.
+    first: Option<f32>,
+    /// The sum is all that is wanted.
+    only_sum: bool,
     weighted: bool,
     biased: bool,
     eps: f32,
@@ -55,12 +61,17 @@ impl Norm {
         self.added.then_some(1)
     }
 
+    fn first_weight(self) -> Option<usize> {
+        self.first.map(|_| 2)
+    }
+
     fn weight(self) -> Option<usize> {
-        self.weighted.then_some(1 + self.added as usize)
+        self.weighted.then_some(1 + self.added as usize + self.first.is_some() as usize)
     }
 
     fn bias(self) -> Option<usize> {
-        self.biased.then_some(1 + self.added as usize + self.weighted as usize)
+        let before = self.added as usize + self.first.is_some() as usize;
+        self.biased.then_some(1 + before + self.weighted as usize)
     }
 
     fn cotangent(self) -> usize {
@@ -106,6 +117,7 @@ pub(crate) fn entries() -> Vec<Entry> {
     entries.extend(layer_norm::entries());
     entries.extend(l2_norm::entries());
     entries.extend(add_norm::entries());
+    entries.extend(norm_add::entries());
     entries.extend(group_norm::entries());
     entries
 }

@@ -20,6 +20,12 @@ pub(super) fn softmax(call: &mut CpuCall<'_>) -> Result<()> {
     }
 }
 
+/// The softmax of one row, as the operation computes it.
+pub(crate) fn softmax_row<T: Float + Real + bytemuck::Pod>(x: &[T], out: &mut [T]) {
+    let none = Ahead::of::<T>(&[]);
+    forward(Row { inputs: [x], out, waiting: None, next: ([none], none) });
+}
+
 pub(super) fn softmax_backward(call: &mut CpuCall<'_>) -> Result<()> {
     match call.output_meta(0).dtype {
         DType::F32 => each_row::<f32, 2>(call, backward),

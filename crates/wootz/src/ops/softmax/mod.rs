@@ -4,6 +4,7 @@ mod cpu;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::cpu::softmax_row;
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;

@@ -133,6 +133,10 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
         "gated_delta_backward",
         "gated_delta's gradients are made of it: finite differences are its reference",
     ),
+    (
+        "selective_scan_backward",
+        "selective_scan's gradients are made of it: finite differences are its reference",
+    ),
     ("fftn", "made of fft axis after axis, and compared with recorded values of MLX"),
     ("fftshift", "made of roll, and compared with recorded values of MLX"),
     ("ifftn", "as fftn"),

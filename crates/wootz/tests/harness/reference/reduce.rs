@@ -4,7 +4,8 @@ use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
     Axes, CrossEntropyOptions, DType, add_layer_norm, add_rms_norm, cross_entropy_with, group_norm,
     kl_divergence, l2_norm, l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm,
-    rms_norm_backward, rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
+    rms_norm_add, rms_norm_add_rms_norm, rms_norm_backward, rms_norm_backward_dw,
+    rms_norm_backward_dx, softmax, softmax_backward,
 };
 
 use super::tensor::{Tensor, indices};
@@ -136,7 +137,12 @@ const NORMAL: Tolerance = Tolerance::Rounded(
 
 fn with_tolerance(case: Known) -> Known {
     let tolerance = match case.op {
-        "rms_norm" | "layer_norm" | "add_rms_norm" | "add_layer_norm" => NORMAL,
+        "rms_norm"
+        | "layer_norm"
+        | "add_rms_norm"
+        | "add_layer_norm"
+        | "rms_norm_add"
+        | "rms_norm_add_rms_norm" => NORMAL,
         _ => Tolerance::Reduction,
     };
     case.with(|case| case.tolerance(tolerance))
@@ -194,6 +200,28 @@ fn rms_norms() -> Vec<Known> {
             function: Function::new(|x, _| {
                 let sum = Tensor::from_fn(&[4, 5], |i| x[0].at(i) + x[1].at(i));
                 let normal = |i: &[usize]| sum.at(i) * inverse(&sum, i[0]) * x[2].data[i[1]];
+                vec![Tensor::from_fn(&[4, 5], normal), sum]
+            }),
+        },
+        Known::new(
+            "rms_norm_add",
+            &[shape, &[5], shape],
+            |x| rms_norm_add(&x[0], &x[1], &x[2], EPS),
+            |x| {
+                let normal = |i: &[usize]| x[0].at(i) * inverse(&x[0], i[0]) * x[1].data[i[1]];
+                Tensor::from_fn(&[4, 5], |i| normal(i) + x[2].at(i))
+            },
+        ),
+        Known {
+            op: "rms_norm_add_rms_norm",
+            case: Case::new("reference", &[shape, &[5], shape, &[5]], |x| {
+                let (y, sum) = rms_norm_add_rms_norm(&x[0], &x[1], &x[2], &x[3], [EPS; 2])?;
+                Ok(vec![y, sum])
+            }),
+            function: Function::new(|x, _| {
+                let first = |i: &[usize]| x[0].at(i) * inverse(&x[0], i[0]) * x[1].data[i[1]];
+                let sum = Tensor::from_fn(&[4, 5], |i| first(i) + x[2].at(i));
+                let normal = |i: &[usize]| sum.at(i) * inverse(&sum, i[0]) * x[3].data[i[1]];
                 vec![Tensor::from_fn(&[4, 5], normal), sum]
             }),
         },

@@ -1,5 +1,5 @@
-//! Normalisation of groups on the GPU: a workgroup has a group of a sample, in its registers if it has at
-//! most [`KEPT`] elements for each thread; else it is read three times. The gradients of weight and bias are
+//! Normalisation of groups on the GPU: a workgroup has a group of a sample, and of its gradient, in its registers if it has at
+//! most [`KEPT`] elements for each thread; else they are read again for each sum. The gradients of weight and bias are
 //! sums down columns of what the groups found.
 
 use super::{Groups, Sizes};
@@ -67,7 +67,10 @@ fn launch(
     let pairs = norm.neighbours && size.is_multiple_of(2) && dy.is_none();
     let offsets = inputs.iter().filter_map(|&(_, input)| Some(call.meta(input?).layout.offset));
     let offsets = offsets.chain((!pairs).then_some(1));
-    let rows = Rows::new(dtype, positions * size, offsets, WIDTH, KEPT);
+    // As many threads as give each of them one feature.
+    let by_column = size <= WIDTH;
+    let width = if dy.is_some() && by_column { WIDTH - WIDTH % size } else { WIDTH };
+    let rows = Rows::new(dtype, positions * size, offsets, width, KEPT);
     let source = || {
         let mut source = [packed::PACKING, &rows.types()].concat();
         let mut binding = 0;
@@ -84,6 +87,7 @@ fn launch(
         source.push_str(&rows.writer("out", binding));
         if dy.is_some() {
             source.push_str(&packed::writer("partials", binding + 1, DType::F32));
+            source.push_str(&format!("const BY_COLUMN = {by_column};\n"));
         }
         let place = if norm.neighbours { "group * size + i" } else { "i * p.groups + group" };
         source.push_str(&format!(
@@ -105,7 +109,7 @@ fn launch(
     let Groups { weighted, neighbours, .. } = norm;
     call.launch(&Kernel {
         variant: format!(
-            "{name}/{dtype}/{}/{weighted}/{}/{neighbours}",
+            "{name}/{dtype}/{width}/{}/{weighted}/{}/{neighbours}",
             rows.key(),
             bias.is_some()
         ),

@@ -68,6 +68,13 @@ pub(super) fn entries() -> Vec<Entry> {
                 backward(&[3, 7, 6], 2, false, true),
                 backward(&[1, 130, 34], 2, true, true),
                 backward(&[2, 3, 4], 4, true, false),
+                // What is kept is read once: x and dy, and dx is written.
+                backward(&[2, 64, 24], 2, true, true)
+                    .moves(3 * 2 * 64 * 24, 1.1)
+                    .dtypes(&[DType::F32]),
+                // Too large to be kept, and more features in a group than threads.
+                backward(&[1, 1025, 16], 2, false, true).dtypes(&[DType::F32]),
+                backward(&[1, 3, 600], 2, true, true).dtypes(&[DType::F32]),
             ],
         },
     ]

@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{
-    Case, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_float,
-    expect_inputs,
+    Case, Entry, Metas, Op, Tolerance, argument_name, evaluate_argument, expect_contiguous,
+    expect_float, expect_inputs,
 };
 use crate::ops::movement::slice_axis;
 use crate::ops::{
@@ -40,6 +40,7 @@ pub(super) fn entries() -> Vec<Entry> {
         let shapes = shapes(sizes, vector);
         Case::new(label, &shapes.each_ref().map(|shape| &shape[..]), |x| {
             let state = astype(&x[5], wide(x[0].dtype()))?;
+            evaluate_argument(&state)?;
             let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], Some(&state), None)?;
             Ok(vec![y, state])
         })
@@ -55,6 +56,7 @@ pub(super) fn entries() -> Vec<Entry> {
             let mut inputs = inputs([&x[0], &x[1], &x[2], &x[3], &x[4]], Some(&x[5]))?;
             inputs.push(head_first(&x[6])?);
             inputs.push(astype(&x[7], wide(x[0].dtype()))?.contiguous()?);
+            inputs.iter().try_for_each(evaluate_argument)?;
             let op = GatedDeltaBackward { corrects };
             Ok(Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec())
         })

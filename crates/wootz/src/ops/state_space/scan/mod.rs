@@ -1,11 +1,20 @@
-//! Selective scans: states that forget at rates that depend on the input, as in Mamba and Mamba-2.
+//! Selective scans: states that forget at rates that depend on the input, as in Mamba and Mamba-2. Mamba's has
+//! kernels of its own, and its gradient too, which keeps the states at the starts of chunks only. Mamba-2's walks with
+//! the kernels of the gated delta rule.
+
+mod cpu;
+#[cfg(feature = "gpu")]
+mod gpu;
+mod op;
+
+pub use op::{SelectiveScan, SelectiveScanBackward};
 
 use super::delta::walk;
 use super::wide;
 use crate::array::{Array, DType};
 use crate::device::with_device;
 use crate::error::{Error, Result};
-use crate::op::{Case, Entry, Tolerance};
+use crate::op::{Case, Entry, Tolerance, evaluate_argument};
 use crate::ops::movement::slice_axis;
 use crate::ops::scan::linear::recurrence;
 use crate::ops::{
@@ -25,6 +34,25 @@ pub(super) fn entries() -> Vec<Entry> {
             let (y, state) =
                 selective_scan(&x[0], &x[1], &x[2], &x[3], &x[4], Some(&x[5]), x.get(6))?;
             Ok(vec![y, state])
+        })
+        .range(-0.9..0.9)
+        .tolerance(WIDER)
+    };
+    let backward = |label: &str, [batch, steps, channels, size]: [usize; 4], stated: bool| {
+        let x = [batch, steps, channels];
+        let (b, state) = ([batch, steps, size], [batch, channels, size]);
+        let a = [channels, size];
+        let mut shapes: Vec<&[usize]> = vec![&x, &x, &a, &b, &b];
+        shapes.extend(stated.then_some(&state[..]));
+        shapes.extend([&x[..], &state]);
+        Case::new(label, &shapes, move |x| {
+            let mut inputs = x.iter().map(Array::contiguous).collect::<Result<Vec<_>>>()?;
+            // The state's gradient is in the dtype of sums.
+            let last = inputs.len() - 1;
+            inputs[last] = astype(&x[last], wide(x[0].dtype()))?.contiguous()?;
+            evaluate_argument(&inputs[last])?;
+            let op = SelectiveScanBackward { stated };
+            Ok(Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec())
         })
         .range(-0.9..0.9)
         .tolerance(WIDER)
@@ -51,6 +79,17 @@ pub(super) fn entries() -> Vec<Entry> {
                 one("one step", [2, 1, 3, 4], true),
                 one("17 steps", [2, 17, 2, 3], true).dtypes(&[DType::F32]),
                 one("255 steps", [2, 255, 2, 2], false).range(-0.5..0.5).dtypes(&[DType::F32]),
+                one("more than a block of channels", [2, 3, 67, 17], true),
+                one("nothing", [2, 0, 3, 2], true),
+            ],
+        },
+        Entry {
+            name: "selective_scan_backward",
+            cases: vec![
+                backward("from zeros", [2, 5, 3, 4], false),
+                backward("from a state", [1, 3, 5, 2], true),
+                backward("several chunks", [2, 37, 2, 3], true),
+                backward("more than a block of channels", [1, 3, 67, 17], true),
             ],
         },
         Entry {
@@ -104,25 +143,55 @@ pub fn selective_scan(
     if let Some(state) = state {
         expect(OP, "state", state, &[batch, channels, size])?;
     }
+    if let Some(d) = d {
+        expect(OP, "d", d, &[channels])?;
+    }
+    let dtype = op::common([x, dt, b, c]);
+    let near = |array: &Array| match array.dtype() == dtype {
+        true => array.contiguous(),
+        false => astype(array, wide(dtype))?.contiguous(),
+    };
+    let of_steps = |array: &Array| astype(array, dtype)?.contiguous();
+    let mut inputs = vec![of_steps(x)?, of_steps(dt)?, near(a)?, of_steps(b)?, of_steps(c)?];
+    inputs.extend(d.map(near).transpose()?);
+    inputs.extend(state.map(near).transpose()?);
+    let op = SelectiveScan { skips: d.is_some(), stated: state.is_some() };
+    let without = x.size() * size == 0 || x.device().is_gpu() && size > op::MOST;
+    let outputs = match without {
+        true => composed(&inputs, op)?,
+        false => Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec(),
+    };
+    let mut outputs = outputs.into_iter();
+    match (outputs.next(), outputs.next()) {
+        (Some(y), Some(state)) => Ok((astype(&y, x.dtype())?, state)),
+        _ => Err(Error::argument(OP, "outputs", "two arrays", "fewer")),
+    }
+}
+
+/// The operation made of others, which keep all states.
+fn composed(inputs: &[Array], op: SelectiveScan) -> Result<Vec<Array>> {
+    let [x, dt, a, b, c] = &inputs[..5] else { return Ok(Vec::new()) };
+    let &[batch, steps, channels] = x.shape() else { return Ok(Vec::new()) };
     let sums = wide(x.dtype());
     let of_channels = |x: &Array| expand_dims(&astype(x, sums)?, -1);
     let of_states = |x: &Array| expand_dims(&astype(x, sums)?, -2);
     let lengths = of_channels(dt)?;
     let mut decays = exp(multiply(&lengths, astype(a, sums)?)?)?;
-    let mut inputs = multiply(multiply(&lengths, of_channels(x)?)?, of_states(b)?)?;
-    let state = match state {
-        Some(state) => astype(state, sums)?,
-        None => with_device(x.device(), || full(&[batch, channels, size], 0, sums))?,
+    let mut learnt = multiply(multiply(&lengths, of_channels(x)?)?, of_states(b)?)?;
+    let state = match op.state() {
+        Some(input) => astype(&inputs[input], sums)?,
+        None => with_device(x.device(), || full(&[batch, channels, a.shape()[1]], 0, sums))?,
     };
     // The state is one more input before the first; nothing is before it to decay.
     let first = expand_dims(&state, 1)?;
     decays = concatenate(&[ones_like(&first)?, decays], 1)?;
-    inputs = concatenate(&[first, inputs], 1)?;
-    let states = recurrence(&decays, &inputs, 1, false, false)?;
+    learnt = concatenate(&[first, learnt], 1)?;
+    let states = recurrence(&decays, &learnt, 1, false, false)?;
     let last = squeeze(&slice_axis(&states, 1, steps, steps + 1, 1)?, 1)?;
     let states = slice_axis(&states, 1, 1, steps + 1, 1)?;
     let y = sum(&multiply(states, of_states(c)?)?, -1, false)?;
-    Ok((skipped(OP, &y, x, d, &[channels])?, last))
+    let d = op.d().map(|input| &inputs[input]);
+    Ok(vec![skipped("selective_scan", &y, x, d, &[channels])?, last])
 }
 
 /// Mamba-2's selective scan: heads of channels forget at one rate. For each step, head and batch
