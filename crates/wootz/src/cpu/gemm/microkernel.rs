@@ -10,7 +10,7 @@
 use half::{bf16, f16};
 
 use super::simd::{Lanes, Narrow, Scalar, Vector, portable::Plain};
-use super::{finish, gemv, pack};
+use super::{finish, gemv, pack, strip};
 
 /// Rows of the largest tile, and of a panel of the left matrix.
 pub(crate) const ROWS: usize = 6;
@@ -92,6 +92,10 @@ pub(crate) struct Kernels<T: GemmElement> {
     /// By rows less one, then by [`Kernels::width`].
     pub(super) tiles: [[Tile<T::Sum>; 3]; ROWS],
     pub(super) loose_tiles: [[LooseTile<T::Sum>; 3]; ROWS],
+    /// By rows less one, and the tallest last; then by [`Kernels::width`].
+    pub(super) strips: [[strip::Tile<T::Sum>; 3]; 8],
+    /// Rows of the tallest of these tiles but one, and of the tallest.
+    pub(super) strip_rows: [usize; 2],
     pub(super) pack: unsafe fn(&pack::Panel<T>, *mut T::Sum),
     pub(super) finish: Finish<T>,
     /// By vectors less one, then for one row and for [`gemv::rows_at_once`].
@@ -193,9 +197,11 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
 
 /// A module of kernels compiled with `$attribute`, and `table` to collect them. The literals are
 /// the vectors in a tile of each width: `V`'s in the narrowest, and `W`'s in the others. `$times` is
-/// how many times as wide as the narrowest a whole panel is, and `$kib` its largest size.
+/// how many times as wide as the narrowest a whole panel is, and `$kib` its largest size. Tiles of
+/// strips have up to `$short` rows, or `$tall`.
 macro_rules! instruction_set {
     ($name:ident, $kib:literal, $times:literal, [$one:literal, $two:literal, $four:literal],
+     [$short:literal, $tall:literal],
      $(#[$attribute:meta])*) => {
         mod $name {
             use super::*;
@@ -224,6 +230,18 @@ macro_rules! instruction_set {
             ) {
                 // SAFETY: passed on to the caller.
                 unsafe { super::tile::<V, R, C, false>(k, panels, c, c_stride, accumulate) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn strip<V: Vector, const R: usize, const C: usize>(
+                panels: &strip::Panels<'_, V::Scalar>,
+                rows: *const usize,
+                c: *mut V::Scalar,
+                c_stride: usize,
+                accumulate: bool,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { strip::tile::<V, R, C>(panels, rows, c, c_stride, accumulate) }
             }
 
             $(#[$attribute])*
@@ -291,6 +309,17 @@ macro_rules! instruction_set {
                         [loose::<V, 5, $one>, loose::<W, 5, $two>, loose::<W, 5, $four>],
                         [loose::<V, 6, $one>, loose::<W, 6, $two>, loose::<W, 6, $four>],
                     ],
+                    strips: [
+                        [strip::<V, 1, $one>, strip::<W, 1, $two>, strip::<W, 1, $four>],
+                        [strip::<V, 2, $one>, strip::<W, 2, $two>, strip::<W, 2, $four>],
+                        [strip::<V, 3, $one>, strip::<W, 3, $two>, strip::<W, 3, $four>],
+                        [strip::<V, 4, $one>, strip::<W, 4, $two>, strip::<W, 4, $four>],
+                        [strip::<V, 5, $one>, strip::<W, 5, $two>, strip::<W, 5, $four>],
+                        [strip::<V, 6, $one>, strip::<W, 6, $two>, strip::<W, 6, $four>],
+                        [strip::<V, $short, $one>, strip::<W, $short, $two>, strip::<W, $short, $four>],
+                        [strip::<V, $tall, $one>, strip::<W, $tall, $two>, strip::<W, $tall, $four>],
+                    ],
+                    strip_rows: [$short, $tall],
                     pack: pack::<T, V>,
                     finish: finish::<T, V>,
                     dots: [
@@ -307,13 +336,15 @@ macro_rules! instruction_set {
 }
 
 // Tiles of the width that a set does not use are a second name for others.
-instruction_set!(any, 24, 2, [1, 2, 2],);
+instruction_set!(any, 24, 2, [1, 2, 2], [6, 6],);
 #[cfg(target_arch = "x86_64")]
-instruction_set!(avx2, 24, 2, [1, 2, 2], #[target_feature(enable = "avx2,fma,f16c")]);
+instruction_set!(avx2, 24, 2, [1, 2, 2], [6, 6], #[target_feature(enable = "avx2,fma,f16c")]);
 #[cfg(target_arch = "x86_64")]
-instruction_set!(avx512, 32, 4, [1, 1, 2], #[target_feature(enable = "avx512f,avx2,fma,f16c")]);
+instruction_set!(
+    avx512, 32, 4, [1, 1, 2], [7, 14], #[target_feature(enable = "avx512f,avx2,fma,f16c")]
+);
 #[cfg(target_arch = "aarch64")]
-instruction_set!(neon, 24, 2, [2, 4, 4],);
+instruction_set!(neon, 24, 2, [2, 4, 4], [6, 6],);
 
 macro_rules! element {
     ($t:ty, $sum:ty, $narrow:literal, $direct:literal, $zero:expr, $widen:expr, $round:expr,

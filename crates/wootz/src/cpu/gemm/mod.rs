@@ -14,6 +14,7 @@ mod microkernel;
 mod pack;
 mod simd;
 mod small;
+mod strip;
 #[cfg(test)]
 mod tests;
 
@@ -29,6 +30,7 @@ pub(crate) use self::microkernel::GemmElement;
 use self::microkernel::{Kernels, Loose, Packed, ROWS, WIDEST};
 use self::pack::Panel;
 use self::simd::Scalar;
+pub(crate) use self::strip::Strip;
 use crate::cpu::buffer::Block as Memory;
 use crate::cpu::threads;
 use crate::error::{Error, Result};

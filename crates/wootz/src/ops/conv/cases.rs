@@ -38,6 +38,10 @@ fn conv1d_cases() -> Vec<Case> {
         }),
         case("groups", &[1, 8, 6], &[4, 3, 3], |x, w| conv1d(x, w, 1, 1, 1, 2)),
         case("every channel by itself", &[2, 7, 9], &[9, 4, 1], |x, w| conv1d(x, w, 1, 2, 1, 9)),
+        case("every channel by itself, more than a tile", &[1, 61, 35], &[35, 4, 1], |x, w| {
+            conv1d(x, w, 1, 3, 1, 35)
+        }),
+        case("a line in several tasks", &[2, 131, 3], &[9, 3, 3], |x, w| conv1d(x, w, 1, 1, 1, 1)),
         case("no batch", &[0, 7, 3], &[5, 3, 3], |x, w| conv1d(x, w, 1, 0, 1, 1)),
         case("no channels", &[2, 5, 0], &[3, 2, 0], |x, w| conv1d(x, w, 1, 0, 1, 1)),
         case("zeros alone", &[2, 0, 3], &[4, 2, 3], |x, w| conv1d(x, w, 1, 2, 1, 1)),
@@ -56,9 +60,19 @@ fn conv2d_cases() -> Vec<Case> {
             conv2d(x, w, 2, 1, 1, 11)
         }),
         case("one element", &[2, 3, 4, 5], &[6, 1, 1, 5], |x, w| conv2d(x, w, 1, 0, 1, 1)),
+        case("every channel by itself, with steps", &[2, 9, 8, 17], &[17, 2, 5, 1], |x, w| {
+            conv2d(x, w, (2, 1), (1, 4), (3, 2), 17)
+        }),
         case("more than a tile", &[1, 10, 11, 37], &[67, 3, 3, 37], |x, w| {
             conv2d(x, w, 1, 1, 1, 1)
         }),
+        case("groups of more than a tile", &[1, 5, 15, 10], &[66, 3, 2, 5], |x, w| {
+            conv2d(x, w, 1, 1, 1, 2)
+        }),
+        case("a window longer than a slice", &[1, 3, 4, 203], &[9, 2, 3, 203], |x, w| {
+            conv2d(x, w, 1, 1, 1, 1)
+        }),
+        case("small images", &[21, 3, 2, 4], &[8, 2, 2, 4], |x, w| conv2d(x, w, 1, 1, 1, 1)),
     ]
 }
 
@@ -67,6 +81,9 @@ fn conv3d_cases() -> Vec<Case> {
         case("plain", &[1, 3, 4, 5, 2], &[3, 2, 2, 3, 2], |x, w| conv3d(x, w, 1, 0, 1, 1)),
         case("all options", &[2, 4, 5, 4, 4], &[6, 2, 3, 2, 2], |x, w| {
             conv3d(x, w, (2, 1, 2), (1, 2, 0), (1, 2, 1), 2)
+        }),
+        case("every channel by itself", &[1, 4, 3, 5, 18], &[18, 2, 2, 3, 1], |x, w| {
+            conv3d(x, w, 1, (1, 0, 1), (2, 1, 1), 18)
         }),
     ]
 }
@@ -159,6 +176,13 @@ fn backward_cases() -> Vec<Case> {
             &[1, 6, 5, 9],
             Window { groups: 9, ..plain },
             &[3, 3],
+        ),
+        back(
+            "every channel by itself, flipped",
+            &[2, 6, 7, 35],
+            &[2, 3, 3, 35],
+            Window { stride: [1, 2, 2], low: [0, 1, 2], groups: 35, flip: true, ..plain },
+            &[3, 5],
         ),
         back("more than a tile", &[1, 9, 17, 35], &[1, 9, 17, 34], plain, &[3, 3]),
     ]

@@ -78,6 +78,26 @@ impl Geometry {
         self.taps() * self.channels
     }
 
+    /// Places along an axis from a window's first to its last.
+    pub(super) fn reach(&self, axis: usize) -> usize {
+        self.kernel[axis]
+            .saturating_sub(1)
+            .saturating_mul(self.window.kernel_dilation[axis])
+            .saturating_add(1)
+    }
+
+    /// Whether all windows lie in the input, and no zeros between its elements.
+    pub(super) fn within(&self) -> bool {
+        (0..3).all(|axis| {
+            let last = (self.output[axis].max(1) - 1).saturating_mul(self.window.stride[axis]);
+            let start = -self.window.low[axis];
+            start >= 0
+                && (self.window.input_dilation[axis] == 1 || self.input[axis] == 1)
+                && last.saturating_add(start as usize).saturating_add(self.reach(axis))
+                    <= self.input[axis]
+        })
+    }
+
     /// Windows of the whole batch.
     pub(super) fn positions(&self) -> usize {
         self.batch * self.output.iter().product::<usize>()
