@@ -2,7 +2,7 @@
 
 use super::super::geometry::Geometry;
 use super::area::{Area, Cut, lend};
-use super::{Element, Float, NARROW, Wide};
+use super::{Element, NARROW, Wide};
 use crate::cpu::gemm::Strip;
 use crate::cpu::tile::is_wide;
 use crate::cpu::{CpuCall, threads};
