@@ -7,8 +7,9 @@
 //! `library/Cargo.lock`, or an archive of one, `rust-std-src-VERSION.tar.xz`. They must be those of the
 //! compiler in use, which then compiles them as part of the check.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -59,6 +60,8 @@ const ARM: Target = Target {
 };
 const ARM_LINKER: &str = "aarch64-linux-gnu-gcc";
 const ARM_EMULATOR: &str = "qemu-aarch64";
+/// Everything that has kernels for Arm: each has tests of its own, beside portable kernels and sums in f64.
+const ARM_TESTS: [&str; 2] = ["cpu::quant", "cpu::gemm"];
 /// Where Debian's packages put the system's libraries.
 const ARM_SYSTEM: &str = "/usr/aarch64-linux-gnu";
 
@@ -138,7 +141,35 @@ pub(crate) fn emulated() -> Result<()> {
     tests.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", ARM_LINKER);
     tests.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER", runner);
     with_standard(&mut tests, &standard);
-    show(tests.arg("cpu::quant"))
+    tests.args(["--", "--show-output"]).args(ARM_TESTS);
+    all_executed(&mut tests)
+}
+
+/// Runs tests and shows what they print: it is a failure if one fails, or has anything to skip, as kernels for
+/// instructions that the emulator lacks, or if a part has no tests.
+fn all_executed(tests: &mut Command) -> Result<()> {
+    let mut child =
+        tests.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start {tests:?}"))?;
+    let (mut passed, mut skipped) = ([0; ARM_TESTS.len()], Vec::new());
+    for line in BufReader::new(child.stdout.take().context("no output")?).lines() {
+        let line = line?;
+        println!("{line}");
+        for (part, passed) in ARM_TESTS.iter().zip(&mut passed) {
+            let own = line.strip_prefix("test ").is_some_and(|name| name.starts_with(part));
+            *passed += usize::from(own && line.ends_with("... ok"));
+        }
+        if line.contains("SKIPPED") {
+            skipped.push(line);
+        }
+    }
+    let status = child.wait()?;
+    ensure!(status.success(), "failed with {status}: {tests:?}");
+    ensure!(skipped.is_empty(), "not executed on {}: {}", ARM.triple, skipped.join("; "));
+    for (part, passed) in ARM_TESTS.iter().zip(passed) {
+        ensure!(passed > 0, "{part} has no tests");
+        println!("{}: {passed} tests of {part} executed its kernels", ARM.triple);
+    }
+    Ok(())
 }
 
 /// `cargo clippy`, which checks and knows the house rules too, of the workspace in a folder.
