@@ -59,8 +59,9 @@ pub(super) struct X {
 
 /// Activations from which rows are rounded by the team.
 const PARALLEL: usize = 1 << 15;
-/// What is not above this is too small to divide by.
+/// What is not above this is too small to divide by, and what is above the other is too large for sums.
 const SMALLEST: f32 = 1e-30;
+const LARGEST: f32 = 1e30;
 
 impl<'a> Activations<'a> {
     /// Bytes of memory that rows take.
@@ -116,7 +117,7 @@ impl<'a> Activations<'a> {
                         simd::run(Round::<T, false, true> { x, codes, sides })
                     }
                 };
-                let fits = largest == 0.0 || (largest > SMALLEST && largest.is_finite());
+                let fits = largest == 0.0 || (largest > SMALLEST && largest <= LARGEST);
                 if !fits {
                     unfit.store(1, Ordering::Relaxed);
                 }
@@ -234,7 +235,11 @@ fn round<const EXACT: bool, const EVEN_FIRST: bool>(
 ) -> (f32, [i32; 2]) {
     let most = if EXACT { 32767.0 } else { 127.0 };
     let inverse = if largest > SMALLEST { most / largest } else { 0.0 };
-    let scale = if largest > SMALLEST { largest / most } else { 0.0 };
+    let mut scale = if largest > SMALLEST { largest / most } else { 0.0 };
+    if !EXACT {
+        // Two bits less, so that three times a scale is a float as well: see `tiles`.
+        scale = f32::from_bits((scale.to_bits() + 2) & !3);
+    }
     let mut rounded = [0i32; GROUP];
     for (rounded, x) in rounded.iter_mut().zip(x) {
         // Adding this leaves the nearest integer in the low bits, ties to even.

@@ -4,25 +4,25 @@
 use std::cell::Cell;
 use std::ops::Range;
 
-use super::activations::X;
 use super::formats::AT_ONCE;
 use super::panels::lines;
 use super::product::{Output, Runs};
-use super::tiles::{Panel, Panels, TALLEST, Tile};
+use super::tiles::{Panel, Panels, Tile};
 use super::vector::GROUP;
 use super::{Activations, Level, Pairs, Shape, Weights};
+use crate::cpu::buffer::{self, Block as Memory};
 use crate::cpu::simd::Ahead;
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes of a panel's codes: with what belongs to them, they stay in the cache nearest to the core.
 const PANEL: usize = 16 << 10;
 /// Rows of weights in a task, and the fewest tasks to cut a matrix into.
 const TASK: usize = 64;
 const TASKS: usize = 16;
-/// Rows of activations for which a panel is packed anew.
-const PART: usize = 510;
+/// Rows of activations for which a panel is packed anew: tiles of any height, and no fewer than a prompt is cut into.
+const PART: usize = 516;
 
 impl Weights<'_> {
     /// As [`Weights::multiply`], for many rows of activations. Sums are in another order.
@@ -42,27 +42,39 @@ impl Weights<'_> {
             return Ok(());
         }
         let panels = &self.set.panels[(x.level() == Level::Exact) as usize];
-        let job = Job { weights: self, n, x, runs, panels, output: Output::new(to) };
-        let longest = (0..job.runs.count()).map(|run| job.runs.run(run).1.len()).max();
-        let parts = longest.unwrap_or(0).div_ceil(PART);
+        let longest = (0..runs.count()).map(|run| runs.run(run).1.len()).max().unwrap_or(0);
+        let parts = longest.div_ceil(PART);
         let width = match n / TASKS < TASK {
             true => panels.width,
             false => TASK.next_multiple_of(panels.width),
         };
-        // Columns are inside, so that threads share activations.
-        let across = n.div_ceil(width);
-        threads::for_each(job.runs.count() * parts * across, |task| {
-            let (run, part) = (task / across / parts, task / across % parts);
-            let (matrix, rows) = job.runs.run(run);
-            let first = (rows.start + part * PART).min(rows.end);
-            let rows = first..(first + PART).min(rows.end);
-            let columns = task % across * width;
-            let columns = columns..(columns + width).min(n);
-            if !rows.is_empty() {
-                with_buffers(|buffers| job.task(matrix, rows, columns, buffers));
-            }
-        });
-        Ok(())
+        let groups = self.columns / GROUP;
+        with_memory(runs.outputs() * groups * panels.x_bytes, |laid| {
+            let (laid, output) = (Laid(laid), Output::new(to));
+            let job = Job { weights: self, n, runs, panels, laid, groups, output };
+            let part = |part: usize| {
+                let (matrix, rows) = job.runs.run(part / parts);
+                let first = (rows.start + part % parts * PART).min(rows.end);
+                (matrix, first..(first + PART).min(rows.end))
+            };
+            let tiles = longest.min(PART).div_ceil(panels.height);
+            threads::for_each(job.runs.count() * parts * tiles, |task| {
+                let cut = Cut::new(part(task / tiles).1, panels.height);
+                if task % tiles < cut.tiles {
+                    job.lay(x, cut.tile(task % tiles));
+                }
+            });
+            // Columns are inside, so that threads share activations.
+            let across = n.div_ceil(width);
+            threads::for_each(job.runs.count() * parts * across, |task| {
+                let (matrix, rows) = part(task / across);
+                let columns = task % across * width;
+                let columns = columns..(columns + width).min(n);
+                if !rows.is_empty() {
+                    with_buffers(|buffers| job.task(matrix, rows, columns, buffers));
+                }
+            });
+        })
     }
 }
 
@@ -70,13 +82,57 @@ struct Job<'a, T> {
     weights: &'a Weights<'a>,
     /// Rows of a matrix.
     n: usize,
-    x: &'a Activations<'a>,
     runs: Runs<'a>,
     panels: &'a Panels,
+    laid: Laid,
+    /// Groups of a row.
+    groups: usize,
     output: Output<T>,
 }
 
+/// Rows of activations in tiles of nearly the same height.
+struct Cut {
+    first: usize,
+    tiles: usize,
+    height: usize,
+    /// How many of the tiles, the first ones, are higher by one.
+    higher: usize,
+}
+
+impl Cut {
+    fn new(rows: Range<usize>, highest: usize) -> Cut {
+        let tiles = rows.len().div_ceil(highest);
+        let height = rows.len().checked_div(tiles).unwrap_or(0);
+        Cut { first: rows.start, tiles, height, higher: rows.len() - height * tiles }
+    }
+
+    /// The rows of a tile.
+    fn tile(&self, i: usize) -> Range<usize> {
+        let first = self.first + i * self.height + i.min(self.higher);
+        first..first + self.height + (i < self.higher) as usize
+    }
+}
+
+/// Where rows of activations are laid side by side, tile by tile.
+struct Laid(*mut u8);
+
+// SAFETY: a tile is written by one task, and read when all are written.
+unsafe impl Sync for Laid {}
+
 impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
+    /// Where a tile is laid.
+    fn place(&self, rows: &Range<usize>) -> *mut u8 {
+        self.laid.0.wrapping_add(rows.start * self.groups * self.panels.x_bytes)
+    }
+
+    /// Lays the rows of a tile side by side.
+    fn lay(&self, x: &Activations<'_>, rows: Range<usize>) {
+        let row = |i: usize| x.row(self.runs.place((rows.start + i).min(rows.end - 1)).0);
+        let place = self.place(&rows);
+        // SAFETY: the rows are there, and there is room for the rows of all runs.
+        unsafe { self.panels.lay(&std::array::from_fn(row), rows.len(), self.groups, place) }
+    }
+
     /// Multiplies rows of a run with rows of its matrix, which are columns of the output.
     fn task(
         &self,
@@ -85,8 +141,8 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
         columns: Range<usize>,
         buffers: &mut Buffers,
     ) {
-        let Panels { width, height, bytes, scales, .. } = *self.panels;
-        let groups = self.weights.columns / GROUP;
+        let Panels { width, bytes, x_bytes, scales, .. } = *self.panels;
+        let groups = self.groups;
         // Groups of a panel.
         let depth = (PANEL / (width * bytes) / AT_ONCE).max(1) * AT_ONCE;
         let numbers = depth * scales * width;
@@ -99,13 +155,10 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
         };
         let stride = columns.len().next_multiple_of(width);
         let sums = lines(&mut buffers.sums, rows.len() * stride);
-        let tiles = rows.len().div_ceil(height);
-        // Tiles of nearly the same height.
-        let tile = |i: usize| {
-            rows.start + i * rows.len() / tiles..rows.start + (i + 1) * rows.len() / tiles
-        };
+        let cut = Cut::new(rows.clone(), self.panels.height);
         for first in (0..groups).step_by(depth) {
             let count = depth.min(groups - first);
+            let last = first + count == groups;
             for column in columns.clone().step_by(width) {
                 let row = |i: usize| matrix * self.n + (column + i).min(self.n - 1);
                 // SAFETY: the rows are there, and the panel has room for the groups.
@@ -114,62 +167,72 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
                     self.panels.pack(rows, first / AT_ONCE, count, panel);
                 }
                 // What comes next.
-                let next = match column + width < columns.end {
-                    true => (column + width, first),
-                    false => (columns.start, first + depth),
+                let (next, ahead) = match column + width < columns.end {
+                    true => (column + width, Next::new(self.weights, first, depth)),
+                    false => (columns.start, Next::new(self.weights, first + depth, depth)),
                 };
-                for i in 0..tiles {
-                    let rows_of_tile = tile(i);
-                    let (top, height) = (rows_of_tile.start, rows_of_tile.len());
-                    let x: [X; TALLEST] = std::array::from_fn(|r| {
-                        let row = (top + r).min(rows_of_tile.end - 1);
-                        let x = self.x.row(self.runs.place(row).0);
-                        X {
-                            codes: x.codes.wrapping_add(first * bytes),
-                            sides: x.sides.wrapping_add(first / AT_ONCE),
-                        }
-                    });
+                let mut fetched = 0;
+                for i in 0..cut.tiles {
+                    let of_tile = cut.tile(i);
+                    let (top, height) = (of_tile.start, of_tile.len());
                     let place = (top - rows.start) * stride + column - columns.start;
+                    let sums = &mut sums[place..][..(height - 1) * stride + width];
                     let tile = Tile {
                         panel,
-                        x,
+                        x: self.place(&of_tile).wrapping_add(first * height * x_bytes),
                         groups: count,
-                        sums: sums[place..][..(height - 1) * stride + width].as_mut_ptr(),
+                        sums: sums.as_mut_ptr(),
                         stride,
                         add: first > 0,
                     };
-                    // SAFETY: the panel was packed, the activations have the groups, and there is room for the sums.
+                    // SAFETY: the panel was packed, the rows were laid, and there is room for the sums.
                     unsafe { self.panels.multiply(&tile, height) };
-                    let ahead = i * width / tiles..(i + 1) * width / tiles;
-                    for i in ahead {
-                        self.fetch(matrix * self.n + next.0 + i, next.1, depth);
+                    while fetched * cut.tiles < (i + 1) * width {
+                        ahead.fetch(matrix * self.n + next + fetched);
+                        fetched += 1;
+                    }
+                    if !last {
+                        continue;
+                    }
+                    // At once, while they are near.
+                    let width = width.min(columns.end - column);
+                    for (row, sums) in of_tile.zip(sums.chunks(stride)) {
+                        let first = self.runs.place(row).1 * self.n + column;
+                        // SAFETY: rows of the output are those of the runs, which are checked; tasks have columns
+                        // of their own.
+                        let to = unsafe { self.output.part(first, width) };
+                        T::narrow_slice(&sums[..width], to);
                     }
                 }
             }
         }
-        for (row, sums) in rows.zip(sums.chunks_exact(stride)) {
-            let first = self.runs.place(row).1 * self.n + columns.start;
-            // SAFETY: rows of the output are those of the runs, which are checked; tasks have columns of their
-            // own.
-            let to = unsafe { self.output.part(first, columns.len()) };
-            T::narrow_slice(&sums[..columns.len()], to);
-        }
+    }
+}
+
+/// Some groups of rows that are wanted next: of each array their first byte in a row, how many they are, and the bytes
+/// from row to row.
+struct Next<'a> {
+    arrays: [(&'a [u8], usize, usize, usize); 3],
+}
+
+impl<'a> Next<'a> {
+    fn new(weights: &Weights<'a>, first: usize, groups: usize) -> Next<'a> {
+        let Weights { format, codes, apart, pitch, pitch_apart, .. } = *weights;
+        let Shape { weights, bytes, .. } = format.shape();
+        let array = |array: &'a [u8], pitch: usize, weights: usize, bytes: usize| {
+            let at = |group: usize| (group * GROUP / weights * bytes).min(pitch);
+            (array, at(first), at(first + groups) - at(first), pitch)
+        };
+        let apart_from = |from| array(from, pitch_apart, apart.group, apart.numbers.bytes());
+        let codes = array(codes, pitch, weights, bytes);
+        Next { arrays: [codes, apart_from(apart.scales), apart_from(apart.biases)] }
     }
 
-    /// Asks for the memory of some groups of a row.
-    fn fetch(&self, row: usize, first: usize, groups: usize) {
-        let Weights { format, columns, codes, apart, .. } = *self.weights;
-        let Shape { weights, bytes, .. } = format.shape();
-        let ask = |array: &[u8], weights: usize, bytes: usize| {
-            let at = |column: usize| (row * (columns / weights) + column / weights) * bytes;
-            let end = at((first + groups) * GROUP).min(array.len());
-            Ahead::of(array).fetch_all(at(first * GROUP).min(end)..end);
-        };
-        ask(codes, weights, bytes);
-        for array in [apart.scales, apart.biases] {
-            if !array.is_empty() {
-                ask(array, apart.group, apart.numbers.bytes());
-            }
+    /// Asks for the memory of a row.
+    fn fetch(&self, row: usize) {
+        for (array, first, bytes, pitch) in self.arrays {
+            let end = (row * pitch + first + bytes).min(array.len());
+            Ahead::of(array).fetch_all((row * pitch + first).min(end)..end);
         }
     }
 }
@@ -183,8 +246,29 @@ struct Buffers {
     sums: Vec<f32>,
 }
 
+/// Bytes above which memory is given back after a product.
+const LARGEST_KEPT: usize = 64 << 20;
+
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+    /// What a product holds for its whole length.
+    static PRODUCT: Cell<Option<Memory>> = const { Cell::new(None) };
+}
+
+/// Lends so many bytes, which begin with a cache line and are kept between products.
+fn with_memory(bytes: usize, f: impl FnOnce(*mut u8)) -> Result<()> {
+    let kept = PRODUCT.take().filter(|memory| memory.bytes().len() >= bytes);
+    // With room to grow: products whose sizes grow by and by would need new memory each.
+    let Some(mut memory) = kept.or_else(|| Memory::new(bytes + bytes / 4)) else {
+        let crate::device::Memory { active, limit, .. } = buffer::memory();
+        let (device, requested) = ("cpu".into(), bytes as u64);
+        return Err(Error::OutOfMemory { device, requested, active, limit });
+    };
+    f(memory.bytes_mut().as_mut_ptr());
+    if memory.bytes().len() <= LARGEST_KEPT {
+        PRODUCT.set(Some(memory));
+    }
+    Ok(())
 }
 
 fn with_buffers(f: impl FnOnce(&mut Buffers)) {

@@ -228,6 +228,9 @@ pub(crate) struct Weights<'a> {
     columns: usize,
     codes: &'a [u8],
     apart: Apart<'a>,
+    /// Bytes from a row to the next: of codes, and of each array that lies apart.
+    pitch: usize,
+    pitch_apart: usize,
     set: Set,
 }
 
@@ -282,7 +285,10 @@ impl<'a> Weights<'a> {
         let each = |array: usize| if arrays > array { apart.numbers.bytes() } else { 0 };
         check("scales", each(0), apart.group, apart.scales.len())?;
         check("biases", each(1), apart.group, apart.biases.len())?;
-        Ok(Weights { format, rows, columns, codes, apart, set: format.kernels() })
+        let pitch = columns / weights * bytes;
+        let pitch_apart = columns / apart.group * apart.numbers.bytes();
+        let set = format.kernels();
+        Ok(Weights { format, rows, columns, codes, apart, pitch, pitch_apart, set })
     }
 
     /// How activations of a level must lie to be multiplied.
@@ -306,19 +312,13 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Bytes of a row of codes.
-    fn pitch(&self) -> usize {
-        let Shape { weights, bytes, .. } = self.format.shape();
-        self.columns / weights * bytes
-    }
-
     /// Row `i`, or the last one.
     fn row(&self, i: usize) -> Row {
         let i = i.min(self.rows.saturating_sub(1));
         let Apart { scales, biases, numbers, group } = self.apart;
-        let side = i * (self.columns / group) * numbers.bytes();
+        let side = i * self.pitch_apart;
         Row {
-            codes: self.codes.as_ptr().wrapping_add(i * self.pitch()),
+            codes: self.codes.as_ptr().wrapping_add(i * self.pitch),
             scales: scales.as_ptr().wrapping_add(side),
             biases: biases.as_ptr().wrapping_add(side),
             numbers,

@@ -27,9 +27,9 @@ pub(crate) const DEPTH: usize = 256;
 const PANEL: usize = 32;
 /// Rows of weights in a task: what is packed of the activations is read from afar once for so many.
 const TASK: usize = 64;
-/// Rows of activations in a tile, and for which a panel is decoded anew.
+/// Rows of activations in a tile, and for which a panel is decoded anew: no fewer than a prompt is cut into.
 const TILE: usize = 6;
-const PART: usize = 85 * TILE;
+const PART: usize = 86 * TILE;
 
 impl Floats<'_> {
     /// Bytes of memory for so many products of rows of `columns` activations.

@@ -61,13 +61,13 @@ impl Weights<'_> {
         if to.is_empty() {
             return Ok(());
         }
-        let (cut, output) = (Cut::new(n, self.pitch()), Output::new(to));
+        let (cut, output) = (Cut::new(n, self.pitch), Output::new(to));
         let (runs, parts) = (job.pairs.count(), cut.parts());
         let task = |task: usize| {
             // SAFETY: sizes were checked, and every task has rows of its own.
             unsafe { job.task(task / parts, cut.part(task % parts), &output) };
         };
-        match runs * n * self.pitch() < ALONE {
+        match runs * n * self.pitch < ALONE {
             true => (0..runs * parts).for_each(task),
             false => threads::for_each(runs * parts, task),
         }
@@ -89,7 +89,7 @@ pub(crate) fn multiply_each<T: Storage<Wide = f32> + Send>(
             let expected = format!("a last dimension of {}", weights.columns);
             return Err(Error::argument(op, "x", expected, x.columns()));
         }
-        let (n, pitch) = (weights.rows, weights.pitch());
+        let (n, pitch) = (weights.rows, weights.pitch);
         super::check_output(op, x.rows().checked_mul(n), to.len())?;
         if to.is_empty() {
             continue;

@@ -1,7 +1,8 @@
 //! Register tiles of products with many rows of activations. A panel is some rows of weights whose codes were
 //! unpacked side by side: the first few of each row, then the next few of each, and beside them scales and offsets. A
 //! tile multiplies integers, a group at a time, and adds them up as floats, one sum for each row of weights and
-//! of activations: in the order of the groups, whatever the size of the tile.
+//! of activations: in the order of the groups, whatever the size of the tile. Rows of activations lie side by side as
+//! well, in the order in which their tile reads them.
 
 use super::activations::X;
 use super::formats::{AT_ONCE, Format, Row};
@@ -14,6 +15,8 @@ pub(super) const TALLEST: usize = 6;
 pub(super) const PACKED: usize = 8;
 /// Bytes of a row's codes that lie together, and are multiplied in one step.
 const STEP: usize = 4;
+/// The float whose bits are those of an integer: adding a small integer to its bits adds it to the float.
+const INTEGER: f32 = 12_582_912.0;
 
 /// How a format is packed and multiplied at one level.
 pub(super) struct Panels {
@@ -23,6 +26,8 @@ pub(super) struct Panels {
     pub(super) height: usize,
     /// Bytes of a group of codes.
     pub(super) bytes: usize,
+    /// Bytes of a group of a row of activations in a tile, with what belongs to the codes.
+    pub(super) x_bytes: usize,
     /// Scales of a group.
     pub(super) scales: usize,
     /// What packed codes count from.
@@ -30,6 +35,7 @@ pub(super) struct Panels {
     /// What changes the sign of packed codes.
     flip: u8,
     pack: Pack,
+    lay: Lay,
     /// By rows of activations, less one.
     tiles: [Multiply; TALLEST],
 }
@@ -42,10 +48,10 @@ pub(super) struct Panel {
     pub(super) offsets: *mut f32,
 }
 
-/// A tile: rows of activations from a block of eight groups on, times the groups that were packed.
+/// A tile: rows of activations as they were laid side by side, from a group on, times the groups that were packed.
 pub(super) struct Tile {
     pub(super) panel: Panel,
-    pub(super) x: [X; TALLEST],
+    pub(super) x: *const u8,
     pub(super) groups: usize,
     /// Where sums are, a row for each of the activations' rows.
     pub(super) sums: *mut f32,
@@ -81,13 +87,23 @@ impl Panels {
         }
     }
 
+    /// Lays as many rows of activations as `height` says side by side, all their groups: so many times
+    /// [`x_bytes`](Panels::x_bytes) for each row.
+    ///
+    /// # Safety
+    /// The rows have the groups, there is room for them, and the kernels are those of this processor.
+    pub(super) unsafe fn lay(&self, x: &[X; TALLEST], height: usize, groups: usize, to: *mut u8) {
+        // SAFETY: passed on to the caller.
+        unsafe { (self.lay)(&x[..height.min(TALLEST)], groups, self.zero, to) }
+    }
+
     /// Multiplies as many rows of activations as `height` says.
     ///
     /// # Safety
     /// What a tile names is there, and the kernels are those of this processor.
     pub(super) unsafe fn multiply(&self, tile: &Tile, height: usize) {
         // SAFETY: passed on to the caller.
-        unsafe { (self.tiles[height - 1])(tile, self.zero) }
+        unsafe { (self.tiles[height - 1])(tile) }
     }
 }
 
@@ -102,7 +118,20 @@ struct Packing {
 }
 
 type Pack = unsafe fn(&[Row; PACKED], block: usize, groups: usize, &Packing);
-type Multiply = unsafe fn(&Tile, zero: f32);
+type Lay = unsafe fn(&[X], groups: usize, zero: f32, to: *mut u8);
+type Multiply = unsafe fn(&Tile);
+
+/// What belongs to the codes of a row of activations, for a group or a half of it.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Beside {
+    scale: f32,
+    /// What products of codes that count from elsewhere, or sums that begin elsewhere, have too much.
+    shift: f32,
+    /// What sums of integers begin with.
+    start: u32,
+    sum: f32,
+}
 
 /// Vectors of an instruction set, with a place for each of some rows of weights.
 ///
@@ -138,8 +167,16 @@ pub(super) trait Products: Copy + 'static {
     const WORDS: bool;
     /// Whether signed bytes are moved up by 128.
     const UNSIGNED: bool;
+    /// Whether sums begin with the bits of [`INTEGER`] and are floats, as they are: it saves turning them into floats,
+    /// where they are small enough.
+    const INTEGERS: bool = false;
 
     unsafe fn none() -> Self::Sums;
+    /// The same number in every place.
+    unsafe fn begin(_with: *const u32) -> Self::Sums {
+        // SAFETY: passed on to the caller.
+        unsafe { Self::none() }
+    }
     /// Adds the products of four bytes, or two words, in each place.
     unsafe fn add(
         sums: Self::Sums,
@@ -238,6 +275,71 @@ unsafe fn store<S: Simd>(rows: [S::Floats; PACKED], count: usize, to: *mut f32, 
     }
 }
 
+/// Lays rows of activations side by side: of each group the first few codes of each row, then the next few of each, …,
+/// and then what belongs to them.
+///
+/// # Safety
+/// The processor has `S`'s instruction set; the rows, at most eight, have the groups, and there is room for them.
+#[inline(always)]
+unsafe fn lay<P: Products, S: Simd, const HALVES: bool, const OFFSETS: bool>(
+    rows: &[X],
+    groups: usize,
+    zero: f32,
+    mut to: *mut u8,
+) {
+    let height = rows.len();
+    let bytes = if P::WORDS { 2 * GROUP } else { GROUP };
+    let parts = if HALVES { 2 } else { 1 };
+    for group in 0..groups {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            for vector in (0..bytes).step_by(GROUP) {
+                let from = |row: usize| rows[row].codes.add(group * bytes + vector);
+                let first = to.add(vector * height);
+                if height == 1 {
+                    from(0).copy_to_nonoverlapping(first, GROUP);
+                    continue;
+                }
+                let mut square = [S::zero(); 8];
+                for (row, line) in square.iter_mut().enumerate() {
+                    *line = S::load_floats(from(row.min(height - 1)).cast());
+                }
+                // What is written past the rows is written over: by the next codes, or by what belongs to them.
+                for (step, column) in S::transpose(square).into_iter().enumerate() {
+                    S::store_floats(column, first.add(STEP * step * height).cast());
+                }
+            }
+            to = to.add(bytes * height);
+            for part in 0..parts {
+                for row in rows {
+                    let side = &*row.sides.add(group / AT_ONCE);
+                    let at = group % AT_ONCE;
+                    let (scale, sum) = match HALVES {
+                        true => (side.half_scales[2 * at + part], side.half_sums[2 * at + part]),
+                        false => (side.scales[at], side.sums[at]),
+                    };
+                    let beside = match (P::INTEGERS, OFFSETS) {
+                        (true, true) => {
+                            Beside { scale, shift: scale * -INTEGER, start: INTEGER.to_bits(), sum }
+                        }
+                        (true, false) => {
+                            // The sum of codes, again as an integer.
+                            let codes = if scale > 0.0 { sum / scale } else { 0.0 };
+                            let codes = (codes + INTEGER).to_bits().wrapping_sub(INTEGER.to_bits());
+                            let start =
+                                INTEGER.to_bits().wrapping_sub(codes.wrapping_mul(zero as u32));
+                            Beside { scale, shift: scale * -INTEGER, start, sum }
+                        }
+                        (false, _) => Beside { scale, shift: sum * -zero, start: 0, sum },
+                    };
+                    to.cast::<Beside>().write_unaligned(beside);
+                    to = to.add(size_of::<Beside>());
+                }
+            }
+        }
+    }
+}
+
 /// # Safety
 /// The processor has `P`'s instruction set, and what the tile names is there.
 #[inline(always)]
@@ -249,7 +351,6 @@ unsafe fn tile<
     const C: usize,
 >(
     tile: &Tile,
-    zero: f32,
 ) {
     type Of<P> = <P as Products>::Lanes;
     let lanes = <P::Lanes as Lanes>::COUNT;
@@ -272,31 +373,16 @@ unsafe fn tile<
         let mut codes = panel.codes.cast_const();
         let mut scales = panel.scales.cast_const();
         let mut offsets = panel.offsets.cast_const();
-        let mut x = [std::ptr::null::<u8>(); R];
-        for (x, from) in x.iter_mut().zip(&tile.x) {
-            *x = from.codes;
-        }
-        for block in 0..tile.groups.div_ceil(AT_ONCE) {
-            let count = (tile.groups - block * AT_ONCE).min(AT_ONCE);
-            // What codes that count from elsewhere have too much.
-            let mut extra = [[0f32; 2 * AT_ONCE]; R];
-            let mut x_scales = [std::ptr::null::<f32>(); R];
-            let mut x_sums = [std::ptr::null::<f32>(); R];
-            for r in 0..R {
-                let side = &*tile.x[r].sides.add(block);
-                (x_scales[r], x_sums[r]) = match HALVES {
-                    true => (side.half_scales.as_ptr(), side.half_sums.as_ptr()),
-                    false => (side.scales.as_ptr(), side.sums.as_ptr()),
-                };
-                if !OFFSETS {
-                    for (i, extra) in extra[r][..parts * AT_ONCE].iter_mut().enumerate() {
-                        *extra = *x_sums[r].add(i) * -zero;
+        let mut x = tile.x;
+        for _ in 0..tile.groups {
+            for half in 0..parts {
+                let beside = x.add(R * bytes).cast::<Beside>().add(R * half);
+                let mut products = [[P::none(); C]; R];
+                if P::INTEGERS {
+                    for (r, products) in products.iter_mut().enumerate() {
+                        *products = [P::begin(&raw const (*beside.add(r)).start); C];
                     }
                 }
-            }
-            for part in 0..parts * count {
-                let mut products = [[P::none(); C]; R];
-                let half = if HALVES { part % 2 } else { 0 };
                 for vector in 0..vectors {
                     let first = (vector * parts + half) * steps;
                     for step in first..first + steps {
@@ -305,7 +391,7 @@ unsafe fn tile<
                             *right = Of::<P>::load(codes.add(STEP * (step * width + c * lanes)));
                         }
                         for r in 0..R {
-                            let left = Of::<P>::spread(x[r].add(STEP * step));
+                            let left = Of::<P>::spread(x.add(STEP * (step * R + r)));
                             for c in 0..C {
                                 products[r][c] = P::add(products[r][c], right[c], left);
                             }
@@ -313,34 +399,28 @@ unsafe fn tile<
                     }
                 }
                 for r in 0..R {
-                    let scale = Of::<P>::splat(*x_scales[r].add(part));
+                    let beside = &*beside.add(r);
+                    let scale = Of::<P>::splat(beside.scale);
                     for c in 0..C {
                         let product = P::floats(products[r][c]);
-                        let product = match OFFSETS {
-                            true => Of::<P>::mul(product, scale),
-                            false => {
-                                Of::<P>::mul_add(product, scale, Of::<P>::splat(extra[r][part]))
-                            }
+                        let product = match P::INTEGERS || !(OFFSETS || P::WORDS) {
+                            true => Of::<P>::mul_add(product, scale, Of::<P>::splat(beside.shift)),
+                            false => Of::<P>::mul(product, scale),
                         };
                         let weights = Of::<P>::load_floats(scales.add(c * lanes));
                         let mut sum = Of::<P>::mul_add(product, weights, sums[r][c]);
                         if OFFSETS {
                             let offset = Of::<P>::load_floats(offsets.add(c * lanes));
-                            sum =
-                                Of::<P>::mul_add(offset, Of::<P>::splat(*x_sums[r].add(part)), sum);
+                            sum = Of::<P>::mul_add(offset, Of::<P>::splat(beside.sum), sum);
                         }
                         sums[r][c] = sum;
                     }
                 }
                 scales = scales.add(width);
                 offsets = offsets.wrapping_add(width);
-                if !HALVES || half == 1 {
-                    codes = codes.add(bytes * width);
-                    for x in &mut x {
-                        *x = x.add(bytes);
-                    }
-                }
             }
+            codes = codes.add(bytes * width);
+            x = x.add(R * (bytes + parts * size_of::<Beside>()));
         }
         for (r, sums) in sums.into_iter().enumerate() {
             for (c, sum) in sums.into_iter().enumerate() {
@@ -369,24 +449,43 @@ macro_rules! instruction_set {
             }
 
             $(#[$attribute])*
-            unsafe fn tile<P: Products, const HALVES: bool, const OFFSETS: bool, const R: usize>(
-                tile: &Tile,
+            unsafe fn lay<P: Products, const HALVES: bool, const OFFSETS: bool>(
+                rows: &[X],
+                groups: usize,
                 zero: f32,
+                to: *mut u8,
             ) {
                 // SAFETY: passed on to the caller.
-                unsafe { super::tile::<P, HALVES, OFFSETS, R, $across>(tile, zero) }
+                unsafe { super::lay::<P, $simd, HALVES, OFFSETS>(rows, groups, zero, to) }
+            }
+
+            $(#[$attribute])*
+            unsafe fn tile<P: Products, const HALVES: bool, const OFFSETS: bool, const R: usize>(
+                tile: &Tile,
+            ) {
+                // SAFETY: passed on to the caller.
+                unsafe { super::tile::<P, HALVES, OFFSETS, R, $across>(tile) }
             }
 
             const fn panels<F: Format, P: Products>() -> Panels {
                 let zero = zero::<F, P>();
+                let bytes = if P::WORDS { 2 * GROUP } else { GROUP };
+                let scales = if F::HALVES { 2 } else { 1 };
                 Panels {
                     width: $across * <P::Lanes as Lanes>::COUNT,
                     height: $height,
-                    bytes: if P::WORDS { 2 * GROUP } else { GROUP },
-                    scales: if F::HALVES { 2 } else { 1 },
+                    bytes,
+                    x_bytes: bytes + scales * size_of::<Beside>(),
+                    scales,
                     zero: zero as f32,
                     flip: if P::UNSIGNED { 128 } else { 0 },
                     pack: if P::WORDS { pack::<F, true> } else { pack::<F, false> },
+                    lay: match (F::HALVES, F::OFFSETS) {
+                        (false, false) => lay::<P, false, false>,
+                        (false, true) => lay::<P, false, true>,
+                        (true, false) => lay::<P, true, false>,
+                        (true, true) => lay::<P, true, true>,
+                    },
                     tiles: match (F::HALVES, F::OFFSETS) {
                         (false, false) => [$(tile::<P, false, false, $rows>),*],
                         (false, true) => [$(tile::<P, false, true, $rows>),*],

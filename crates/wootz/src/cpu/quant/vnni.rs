@@ -192,12 +192,13 @@ impl Lanes for Sixteen {
 }
 
 macro_rules! products {
-    ($name:ident, words $words:literal, $dot:ident) => {
+    ($name:ident, words $words:literal, integers $integers:literal, $dot:ident, |$sums:ident| $floats:expr) => {
         impl Products for $name {
             type Lanes = Sixteen;
             type Sums = __m512i;
             const WORDS: bool = $words;
             const UNSIGNED: bool = true;
+            const INTEGERS: bool = $integers;
 
             #[inline(always)]
             unsafe fn none() -> __m512i {
@@ -205,18 +206,24 @@ macro_rules! products {
                 unsafe { _mm512_setzero_si512() }
             }
             #[inline(always)]
+            unsafe fn begin(with: *const u32) -> __m512i {
+                // SAFETY: see above.
+                unsafe { _mm512_set1_epi32(with.cast::<i32>().read_unaligned()) }
+            }
+            #[inline(always)]
             unsafe fn add(sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
                 // SAFETY: see above.
                 unsafe { $dot(sums, codes, x) }
             }
             #[inline(always)]
-            unsafe fn floats(sums: __m512i) -> __m512 {
+            unsafe fn floats($sums: __m512i) -> __m512 {
                 // SAFETY: see above.
-                unsafe { _mm512_cvtepi32_ps(sums) }
+                unsafe { $floats }
             }
         }
     };
 }
 
-products!(Bytes, words false, _mm512_dpbusd_epi32);
-products!(Words, words true, dot_words);
+// The products of a group of bytes are below 2^22.
+products!(Bytes, words false, integers true, _mm512_dpbusd_epi32, |sums| _mm512_castsi512_ps(sums));
+products!(Words, words true, integers false, dot_words, |sums| _mm512_cvtepi32_ps(sums));
