@@ -235,11 +235,7 @@ fn round<const EXACT: bool, const EVEN_FIRST: bool>(
 ) -> (f32, [i32; 2]) {
     let most = if EXACT { 32767.0 } else { 127.0 };
     let inverse = if largest > SMALLEST { most / largest } else { 0.0 };
-    let mut scale = if largest > SMALLEST { largest / most } else { 0.0 };
-    if !EXACT {
-        // Two bits less, so that three times a scale is a float as well: see `tiles`.
-        scale = f32::from_bits((scale.to_bits() + 2) & !3);
-    }
+    let scale = if largest > SMALLEST { largest / most } else { 0.0 };
     let mut rounded = [0i32; GROUP];
     for (rounded, x) in rounded.iter_mut().zip(x) {
         // Adding this leaves the nearest integer in the low bits, ties to even.

@@ -318,19 +318,21 @@ unsafe fn lay<P: Products, S: Simd, const HALVES: bool, const OFFSETS: bool>(
                         true => (side.half_scales[2 * at + part], side.half_sums[2 * at + part]),
                         false => (side.scales[at], side.sums[at]),
                     };
-                    let beside = match (P::INTEGERS, OFFSETS) {
-                        (true, true) => {
-                            Beside { scale, shift: scale * -INTEGER, start: INTEGER.to_bits(), sum }
-                        }
-                        (true, false) => {
-                            // The sum of codes, again as an integer.
-                            let codes = if scale > 0.0 { sum / scale } else { 0.0 };
-                            let codes = (codes + INTEGER).to_bits().wrapping_sub(INTEGER.to_bits());
-                            let start =
-                                INTEGER.to_bits().wrapping_sub(codes.wrapping_mul(zero as u32));
+                    // The sum of codes, again as an integer.
+                    let codes = if scale > 0.0 { sum / scale } else { 0.0 };
+                    let codes = (codes + INTEGER).to_bits().wrapping_sub(INTEGER.to_bits());
+                    let scale = match P::WORDS {
+                        true => scale,
+                        // Two bits less, so that the product with `INTEGER` is a float as well.
+                        false => f32::from_bits((scale.to_bits() + 2) & !3),
+                    };
+                    let zeros = if OFFSETS { 0 } else { codes.wrapping_mul(zero as u32) };
+                    let beside = match P::INTEGERS {
+                        true => {
+                            let start = INTEGER.to_bits().wrapping_sub(zeros);
                             Beside { scale, shift: scale * -INTEGER, start, sum }
                         }
-                        (false, _) => Beside { scale, shift: sum * -zero, start: 0, sum },
+                        false => Beside { scale, shift: sum * -zero, start: 0, sum },
                     };
                     to.cast::<Beside>().write_unaligned(beside);
                     to = to.add(size_of::<Beside>());
