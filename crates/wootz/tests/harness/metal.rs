@@ -48,6 +48,8 @@ pub(crate) fn check_all(subjects: &[Subject], full: bool) -> Result<Outcome, Str
     let mut plan = Plan::new(subjects, full);
     say(start, format!("{} kernel texts in {} cases", plan.kernels.len(), plan.units.len()));
 
+    // Large ones first, so that at the end no thread waits long for the other.
+    plan.units.sort_by_key(|unit| std::cmp::Reverse(unit.elements()));
     let mut logs = std::mem::take(&mut plan.unfit);
     let mut built = HashMap::new();
     for column in COLUMNS {
@@ -262,6 +264,11 @@ enum Values {
 }
 
 impl Unit<'_> {
+    /// Elements of the inputs, which tell how long it takes.
+    fn elements(&self) -> usize {
+        self.subject.case.inputs.iter().map(|input| input.shape.iter().product::<usize>()).sum()
+    }
+
     fn inputs(&self) -> Option<Vec<Host>> {
         let hosts = draw(self.subject, self.dtype);
         match (self.values, self.layout) {
