@@ -11,16 +11,35 @@ var<immediate> p: Params;
 var<workgroup> of_b: array<f32, WIDTH * AT_ONCE>;
 var<workgroup> of_c: array<f32, WIDTH * AT_ONCE>;
 
-// The sum of what the block's threads have, in their order.
+// The sum of what the block's threads have, in their order. Eight a turn: lavapipe ends the loops of a thread after
+// 65,535 turns of all of them together.
 fn summed_b(i: u32) -> f32 {
     var sum = 0.0;
-    for (var lane = 0u; lane < WIDTH; lane++) { sum += of_b[i * WIDTH + lane]; }
+    for (var lane = i * WIDTH; lane < (i + 1u) * WIDTH; lane += 8u) {
+        sum += of_b[lane];
+        sum += of_b[lane + 1u];
+        sum += of_b[lane + 2u];
+        sum += of_b[lane + 3u];
+        sum += of_b[lane + 4u];
+        sum += of_b[lane + 5u];
+        sum += of_b[lane + 6u];
+        sum += of_b[lane + 7u];
+    }
     return sum;
 }
 
 fn summed_c(i: u32) -> f32 {
     var sum = 0.0;
-    for (var lane = 0u; lane < WIDTH; lane++) { sum += of_c[i * WIDTH + lane]; }
+    for (var lane = i * WIDTH; lane < (i + 1u) * WIDTH; lane += 8u) {
+        sum += of_c[lane];
+        sum += of_c[lane + 1u];
+        sum += of_c[lane + 2u];
+        sum += of_c[lane + 3u];
+        sum += of_c[lane + 4u];
+        sum += of_c[lane + 5u];
+        sum += of_c[lane + 6u];
+        sum += of_c[lane + 7u];
+    }
     return sum;
 }
 
