@@ -257,6 +257,7 @@ impl Gpu {
         if data.is_empty() {
             return Ok(());
         }
+        self.settle();
         self.count.uploaded_bytes.fetch_add(data.len() as u64, Relaxed);
 
         let head = offset % 4;
@@ -443,6 +444,7 @@ impl Gpu {
 
     /// Copy to a mappable buffer, wait, and append the bytes to each copy's part.
     fn fetch(&self, copies: &[Copy<'_>], results: &mut [Vec<u8>]) -> Result<()> {
+        self.settle();
         let total = copies.iter().map(|c| c.stop - c.start).sum::<u64>();
         let staging = self.staging(total)?;
         let index = self.guarded(|| {

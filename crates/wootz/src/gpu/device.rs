@@ -328,6 +328,7 @@ impl Gpu {
 
     /// Wait for everything that was submitted.
     pub fn synchronize(&self) -> Result<()> {
+        self.settle();
         let idle = self.guarded(|| self.queue.submit([]))?;
         self.wait_for(&idle)
     }

@@ -14,7 +14,7 @@ use wgpu::BufferUsages;
 use super::buffer::GpuBuffer;
 use super::device::{Gpu, lock};
 use super::kernel::{Access, Bound, KernelKey, KernelShape};
-use super::simulated::Recording;
+use super::simulated::{Outcome, Recording};
 use crate::error::{Error, Result};
 
 /// The most words of parameters that a kernel takes.
@@ -151,8 +151,11 @@ impl Recorder {
         })?;
         gpu.count.submissions.fetch_add(1, Relaxed);
         gpu.count.dispatches.fetch_add(self.len as u64, Relaxed);
-        let outcome = self.simulated.take().map(|recording| recording.run(&gpu));
-        Ok(Submission { gpu, index, status: Some(status), outcome: Mutex::new(outcome) })
+        let outcome = match (&gpu.simulated, self.simulated.take()) {
+            (Some(simulated), Some(recording)) => simulated.submit(recording),
+            _ => Arc::default(),
+        };
+        Ok(Submission { gpu, index, status: Some(status), outcome })
     }
 
     /// The encoder, its pass and its status words: made when first needed.
@@ -237,7 +240,7 @@ pub struct Submission {
     /// Always there until `drop` gives it back.
     status: Option<StatusWords>,
     /// What the status words were, once somebody waited; or what a simulator complained of.
-    outcome: Mutex<Option<Result<[u32; 4], String>>>,
+    outcome: Arc<Outcome>,
 }
 
 impl Submission {
@@ -248,6 +251,7 @@ impl Submission {
 
     /// Whether it is done, without waiting.
     pub fn is_done(&self) -> Result<bool> {
+        self.gpu.settle();
         // A thread that waits holds the lock.
         if self.outcome.try_lock().is_ok_and(|outcome| outcome.is_some()) {
             return Ok(true);
@@ -267,6 +271,7 @@ impl Submission {
     }
 
     fn words(&self) -> Result<[u32; 4]> {
+        self.gpu.settle();
         let mut outcome = lock(&self.outcome);
         if let Some(known) = &*outcome {
             return known.clone().map_err(|message| Error::Gpu { message });

@@ -179,15 +179,39 @@ pub(super) fn matrices() -> Vec<CooperativeMatrixProperties> {
     METAL_MATRICES.map(eight).to_vec()
 }
 
-/// A device's simulator. Submissions take turns, as in a queue.
+/// A device's simulator. As on a GPU, a submission is done some time after it was handed over: when somebody
+/// asks for what it did. Whoever records meanwhile, on another device too, need not wait for it.
 pub(super) struct Simulated {
     simulator: Arc<dyn Simulator>,
-    turn: Mutex<()>,
+    /// Submissions that were not done yet, in their order.
+    queue: Mutex<Vec<(Recording, Arc<Outcome>)>>,
 }
+
+/// The status words of a submission that is done, or what went wrong.
+pub(super) type Outcome = Mutex<Option<Result<[u32; 4], String>>>;
 
 impl Simulated {
     pub(super) fn new(simulator: Arc<dyn Simulator>) -> Simulated {
-        Simulated { simulator, turn: Mutex::default() }
+        Simulated { simulator, queue: Mutex::default() }
+    }
+
+    /// Hands a submission over; what comes of it is there once the device has settled.
+    pub(super) fn submit(&self, recording: Recording) -> Arc<Outcome> {
+        let outcome = Arc::new(Outcome::default());
+        lock(&self.queue).push((recording, outcome.clone()));
+        outcome
+    }
+}
+
+impl Gpu {
+    /// Does what was submitted to a simulated device. To be called before memory is looked at or written.
+    pub(super) fn settle(&self) {
+        let Some(Simulated { simulator, queue }) = &self.simulated else { return };
+        // Held meanwhile: another thread must not see that nothing is left to do before it is done.
+        for (recording, outcome) in lock(queue).drain(..) {
+            let done = recording.run(self, &**simulator);
+            *lock(&outcome) = Some(done);
+        }
     }
 }
 
@@ -225,14 +249,12 @@ impl Recording {
     }
 
     /// Does the work: the submission's status words, or what went wrong.
-    pub(super) fn run(mut self, gpu: &Gpu) -> Result<[u32; 4], String> {
+    fn run(mut self, gpu: &Gpu, simulator: &dyn Simulator) -> Result<[u32; 4], String> {
         let mut status = [NO_STATUS, 0, 0, 0];
-        let Some(Simulated { simulator, turn }) = &gpu.simulated else { return Ok(status) };
         if self.launches.is_empty() {
             return Ok(status);
         }
         let text = |error: Error| error.to_string();
-        let _turn = lock(turn);
         let mut memory = Vec::with_capacity(self.buffers.len() + 1);
         for (buffer, _) in &self.buffers {
             memory.push(peek(gpu, buffer).map_err(text)?);
