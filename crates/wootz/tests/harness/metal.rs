@@ -15,6 +15,7 @@ use metal_sim::{Build, Cache, Compiled, Kernel, Launch, Library, Order, Toolchai
 use wootz::gpu::{
     Access, Collector, GpuOptions, KernelCost, SimulatedLaunch, Simulator, fits_apple7,
 };
+use wootz::op::Case;
 use wootz::{DType, Device};
 
 use super::cpu::compare_all;
@@ -253,6 +254,21 @@ struct Unit<'a> {
     values: Values,
 }
 
+/// Runs a case, also what it launched for results that are empty: nobody waits for that.
+fn run_whole(
+    case: &Case,
+    hosts: &[Host],
+    layout: Layout,
+    device: &Device,
+) -> Result<Vec<Host>, String> {
+    let results = run(case, hosts, layout, device);
+    settle(device).and(results)
+}
+
+fn settle(device: &Device) -> Result<(), String> {
+    wootz::synchronize(device).map_err(|error| error.to_string())
+}
+
 /// What a case's inputs hold.
 #[derive(Clone, Copy, PartialEq)]
 enum Values {
@@ -290,7 +306,7 @@ impl Unit<'_> {
         // The CPU's part reports a case that does not run there.
         let Ok(want) = run(case, &hosts, Layout::Contiguous, &cpu) else { return log };
         let scales = magnitudes(self.subject, &hosts);
-        let on = |device: &Device| run(case, &hosts, self.layout, device);
+        let on = |device: &Device| run_whole(case, &hosts, self.layout, device);
         let close = |got: &[Host], want: &[Host]| match self.values {
             Values::Special(_) => {
                 got.iter().zip(want).try_for_each(|(got, want)| compare_specials(got, want))
@@ -303,7 +319,7 @@ impl Unit<'_> {
         let right = |got: &[Host], device: &Device| match self.layout {
             // In sums of equal terms the rounding errors all have one sign, so that another order than
             // the CPU's has another result.
-            Layout::Broadcast => close(got, &run(case, &hosts, Layout::Contiguous, device)?),
+            Layout::Broadcast => close(got, &run_whole(case, &hosts, Layout::Contiguous, device)?),
             _ => close(got, &want),
         };
         let base = on(&devices.unchecked);
@@ -349,7 +365,7 @@ impl Unit<'_> {
             ("fast-math", fast),
         ] {
             let place = format!("{} as Metal, {column}, an index out of range", self.dtype);
-            log.check(&place, fails_with(case, &hosts, &error, device));
+            log.check(&place, fails_with(case, &hosts, &error, device).and(settle(device)));
         }
         // A kernel that gives up uses less memory than its cost says.
         counted.lock().unwrap().clear();
@@ -387,7 +403,7 @@ impl<'a> Plan<'a> {
                     continue;
                 }
                 // Results are meaningless here, and so are errors about them.
-                let _ = run(&subject.case, &hosts, unit.layout, &device);
+                let _ = run_whole(&subject.case, &hosts, unit.layout, &device);
                 let mut new = false;
                 for kernel in collector.take() {
                     if let Err(message) = kernel.cost().and_then(|cost| fits_apple7(&cost)) {
