@@ -2,7 +2,7 @@
 //! that the peers never enter the product's lock file.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, bail, ensure};
@@ -29,7 +29,7 @@ pub(crate) struct Options {
     model: Vec<String>,
     /// A folder of ggml's shared libraries, to be measured instead of those of llama-cpp-python
     #[arg(long, value_name = "FOLDER")]
-    ggml: Option<std::path::PathBuf>,
+    ggml: Option<PathBuf>,
 }
 
 /// A Python package to compare with: its environment, what is installed there, and how the program is told of it.
@@ -113,13 +113,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if let Some(folder) = &options.ggml {
         bench.arg("--ggml").arg(folder);
     }
-    if options.set.as_deref() == Some("lm") {
+    if options.set.is_some() {
         // The program as users start it.
         show(&mut cargo(&["build", "--release", "--quiet", "--package", "wootz-cli"]))?;
         bench.env("WOOTZ_PROGRAM", target().join("release/wootz"));
-        for model in models(options)? {
-            bench.arg("--model").arg(model);
+    }
+    match options.set.as_deref() {
+        Some("lm") => {
+            for model in models(options)? {
+                bench.arg("--model").arg(model);
+            }
         }
+        Some("quant") => {
+            if options.setup {
+                make_models()?;
+            }
+            for model in present(vec![synthetic("F16.gguf")?.into()], options.check)? {
+                bench.arg("--convert").arg(model);
+            }
+        }
+        _ => {}
     }
     if options.check {
         bench.arg("--check");
@@ -135,14 +148,11 @@ fn models(options: &Options) -> Result<Vec<OsString>> {
     if !options.model.is_empty() {
         return Ok(options.model.iter().map(OsString::from).collect());
     }
-    let folder = cache()?.join("bench-models");
-    let named = |name: &str| folder.join(format!("synthetic-1.1b.{name}"));
-    let affine = named("affine4");
-    let (source, like) = (named("F16.gguf"), named("Q4_0.gguf"));
+    let affine = synthetic("affine4")?;
+    let (source, like) = (synthetic("F16.gguf")?, synthetic("Q4_0.gguf")?);
     let wootz = ["run", "--release", "--quiet", "--package", "wootz-cli", "--"];
     if options.setup {
-        let python = cache()?.join(LLAMA.environment).join("bin/python");
-        show(Command::new(python).arg("-B").arg(root().join(LM_SCRIPT)).arg("make").arg(&folder))?;
+        make_models()?;
         if !affine.exists() {
             let mut convert = cargo(&wootz);
             convert.args(["convert", "--hf-path"]).arg(&source).arg("--mlx-path").arg(&affine);
@@ -150,14 +160,27 @@ fn models(options: &Options) -> Result<Vec<OsString>> {
         }
     }
     let mut models = vec![smollm2(&mut cargo(&wootz))?.into_os_string()];
-    models
-        .extend(["Q4_0.gguf", "Q4_K_M.gguf", "Q8_0.gguf"].map(|name| named(name).into_os_string()));
+    for name in ["Q4_0.gguf", "Q4_K_M.gguf", "Q8_0.gguf"] {
+        models.push(synthetic(name)?.into_os_string());
+    }
     // llama.cpp has nothing of the kind; its Q4_0 has as many bits.
     let mut pair = affine.into_os_string();
     pair.push("=");
     pair.push(like);
     models.push(pair);
     present(models, options.check)
+}
+
+/// The synthetic model in a format.
+fn synthetic(format: &str) -> Result<PathBuf> {
+    Ok(cache()?.join("bench-models").join(format!("synthetic-1.1b.{format}")))
+}
+
+/// Makes the synthetic model in llama.cpp's formats, where it is not there.
+fn make_models() -> Result<()> {
+    let python = cache()?.join(LLAMA.environment).join("bin/python");
+    let folder = cache()?.join("bench-models");
+    show(Command::new(python).arg("-B").arg(root().join(LM_SCRIPT)).arg("make").arg(folder))
 }
 
 /// Those models that are there, where what is missing is no failure.

@@ -57,6 +57,9 @@ struct Arguments {
     /// A model to measure with `lm`; with `=FILE` another that llama.cpp measures beside it
     #[arg(long, value_parser = models::Pair::parse)]
     model: Vec<models::Pair>,
+    /// A model in one file to quantize, with `quant`
+    #[arg(long)]
+    convert: Option<PathBuf>,
     /// Fail on a missing peer or a missed goal
     #[arg(long)]
     check: bool,
@@ -91,6 +94,9 @@ fn main() -> Result<()> {
         let line = measure(row, &mut pythons)?;
         println!("{line}");
         misses.extend(line.misses(row));
+    }
+    if let Some(source) = arguments.convert.as_ref().filter(|_| "convert".contains(filter)) {
+        misses.extend(models::conversion(source)?);
     }
     report(&misses, arguments.check)
 }

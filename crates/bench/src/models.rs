@@ -137,6 +137,51 @@ fn program(file: &Path) -> Result<Vec<String>> {
     Ok(misses)
 }
 
+/// Seconds in which a model of 1.1 billion parameters is quantized.
+const CONVERSION: f64 = 20.0;
+/// The most memory meanwhile, as a part of the largest file that is read.
+const OF_SHARD: f64 = 1.5;
+
+/// Quantizes a model in one file to 4 bits with `wootz convert`, and gives what misses its goal.
+pub fn conversion(source: &Path) -> Result<Vec<String>> {
+    let name = source.file_name().context("a model without a name")?.to_string_lossy();
+    let Some(wootz) = std::env::var_os("WOOTZ_PROGRAM") else {
+        println!("convert {name} NO PROGRAM: WOOTZ_PROGRAM names it, which cargo xtask bench quant does");
+        return Ok(vec![format!("convert {name}: no program to start")]);
+    };
+    let folder = source.with_extension(format!("converted-{}", std::process::id()));
+    let (mut seconds, mut memory) = (f64::INFINITY, 0);
+    // The first turn reads the file.
+    for round in 0..=2 {
+        let mut command = Command::new(&wootz);
+        command.args(["convert", "--quiet", "-q", "--q-bits", "4", "--q-group-size", "64", "-m"]);
+        command.arg(source).arg("-o").arg(&folder).stdout(Stdio::null());
+        let start = Instant::now();
+        let most = peak(&mut command);
+        let took = start.elapsed().as_secs_f64();
+        _ = std::fs::remove_dir_all(&folder);
+        memory = memory.max(most?);
+        if round > 0 {
+            seconds = seconds.min(took);
+        }
+    }
+    let allowed = bytes(source)? as f64 * OF_SHARD;
+    println!(
+        "convert {name} to affine, 4 bits: {seconds:.1} s, wanted {CONVERSION:.0}; at most {:.0} MB in memory, the \
+         mapped file included, {:.0} allowed",
+        memory as f64 / 1e6,
+        allowed / 1e6
+    );
+    let mut misses = Vec::new();
+    if seconds > CONVERSION {
+        misses.push(format!("convert {name}: {seconds:.1} s, wanted {CONVERSION}"));
+    }
+    if memory as f64 > allowed {
+        misses.push(format!("convert {name}: {memory} bytes in memory, wanted {allowed}"));
+    }
+    Ok(misses)
+}
+
 /// Runs a program and gives the most memory that it had, as the system counted it.
 fn peak(command: &mut Command) -> Result<u64> {
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;

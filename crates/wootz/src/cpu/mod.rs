@@ -6,6 +6,7 @@ mod copy;
 pub(crate) mod fused;
 #[allow(unsafe_code)]
 pub(crate) mod gemm;
+pub(crate) mod kept;
 pub(crate) mod mapped;
 #[allow(unsafe_code)]
 pub(crate) mod quant;

@@ -18,7 +18,6 @@ mod strip;
 #[cfg(test)]
 mod tests;
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::LocalKey;
@@ -31,7 +30,7 @@ use self::microkernel::{Kernels, Loose, Packed, ROWS, WIDEST};
 use self::pack::Panel;
 use self::simd::Scalar;
 pub(crate) use self::strip::Strip;
-use crate::cpu::buffer::Block as Memory;
+use crate::cpu::kept::{self, Slot};
 use crate::cpu::threads;
 use crate::error::{Error, Result};
 
@@ -710,32 +709,18 @@ impl<T> Shared<T> {
     }
 }
 
-/// Bytes above which a buffer is given back after use.
-const LARGEST_KEPT: usize = 64 << 20;
-
 thread_local! {
     /// What a product holds for its whole length.
-    static PRODUCT: Cell<Option<Memory>> = const { Cell::new(None) };
+    static PRODUCT: Slot = const { Cell::new(None) };
     /// What a task of a product holds, maybe on the same thread.
-    static TASK: Cell<Option<Memory>> = const { Cell::new(None) };
+    static TASK: Slot = const { Cell::new(None) };
 }
 
 /// Lends a buffer of `len` numbers with any values in it, kept between calls.
 fn with_buffer<S: Scalar, R>(
-    slot: &'static LocalKey<Cell<Option<Memory>>>,
+    slot: &'static LocalKey<Slot>,
     len: usize,
     f: impl FnOnce(*mut S) -> R,
 ) -> R {
-    // A slot whose buffer is lent out already is found empty and lends a new one.
-    let wanted = len * size_of::<S>();
-    let kept = slot.take().filter(|block| block.bytes().len() >= wanted);
-    // With room to grow: products whose sizes grow by and by would need a new one each.
-    let Some(mut block) = kept.or_else(|| Memory::new(wanted + wanted / 4)) else {
-        handle_alloc_error(Layout::array::<S>(len).unwrap_or(Layout::new::<S>()))
-    };
-    let result = f(block.bytes_mut().as_mut_ptr().cast());
-    if block.bytes().len() <= LARGEST_KEPT {
-        slot.set(Some(block));
-    }
-    result
+    kept::lend_to_task(slot, len * size_of::<S>(), |bytes| f(bytes.as_mut_ptr().cast()))
 }

@@ -10,7 +10,8 @@ use super::product::{Output, Runs};
 use super::tiles::{Panel, Panels, Tile};
 use super::vector::GROUP;
 use super::{Activations, Level, Pairs, Shape, Weights};
-use crate::cpu::buffer::{self, Block as Memory};
+use crate::cpu::buffer;
+use crate::cpu::kept::{self, Slot};
 use crate::cpu::simd::Ahead;
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
@@ -246,29 +247,19 @@ struct Buffers {
     sums: Vec<f32>,
 }
 
-/// Bytes above which memory is given back after a product.
-const LARGEST_KEPT: usize = 64 << 20;
-
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
     /// What a product holds for its whole length.
-    static PRODUCT: Cell<Option<Memory>> = const { Cell::new(None) };
+    static PRODUCT: Slot = const { Cell::new(None) };
 }
 
 /// Lends so many bytes, which begin with a cache line and are kept between products.
 fn with_memory(bytes: usize, f: impl FnOnce(*mut u8)) -> Result<()> {
-    let kept = PRODUCT.take().filter(|memory| memory.bytes().len() >= bytes);
-    // With room to grow: products whose sizes grow by and by would need new memory each.
-    let Some(mut memory) = kept.or_else(|| Memory::new(bytes + bytes / 4)) else {
+    kept::lend(&PRODUCT, bytes, |lent| f(lent.as_mut_ptr())).ok_or_else(|| {
         let crate::device::Memory { active, limit, .. } = buffer::memory();
         let (device, requested) = ("cpu".into(), bytes as u64);
-        return Err(Error::OutOfMemory { device, requested, active, limit });
-    };
-    f(memory.bytes_mut().as_mut_ptr());
-    if memory.bytes().len() <= LARGEST_KEPT {
-        PRODUCT.set(Some(memory));
-    }
-    Ok(())
+        Error::OutOfMemory { device, requested, active, limit }
+    })
 }
 
 fn with_buffers(f: impl FnOnce(&mut Buffers)) {

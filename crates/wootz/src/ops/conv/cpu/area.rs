@@ -7,6 +7,7 @@ use std::cell::Cell;
 use super::super::geometry::{Geometry, each_axis};
 use super::weight::Windows;
 use super::{Element, Float};
+use crate::cpu::kept::{self, Slot};
 use crate::cpu::threads;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -281,23 +282,12 @@ impl Cut {
     }
 }
 
-/// Bytes of memory that a thread keeps at most.
-const MOST: usize = 8 << 20;
-
 thread_local! {
-    static KEPT: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
+    static KEPT: Slot = const { Cell::new(None) };
 }
 
 /// Lends numbers of any values.
 pub(super) fn lend<W: bytemuck::Pod, R>(length: usize, f: impl FnOnce(&mut [W]) -> R) -> R {
-    let mut words = KEPT.take();
-    let wanted = (length * size_of::<W>()).div_ceil(size_of::<u64>());
-    if words.len() < wanted {
-        words = vec![0; wanted];
-    }
-    let result = f(&mut bytemuck::cast_slice_mut(&mut words)[..length]);
-    if words.len() * size_of::<u64>() <= MOST {
-        KEPT.set(words);
-    }
-    result
+    let bytes = length * size_of::<W>();
+    kept::lend_to_task(&KEPT, bytes, |lent| f(bytemuck::cast_slice_mut(&mut lent[..bytes])))
 }
