@@ -23,7 +23,9 @@ pub(super) fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) 
     let stored: Option<&[T::Wide]> = if wide { bytemuck::try_cast_slice(x).ok() } else { None };
     let (outputs, all, groups) = (geometry.outputs, geometry.all_outputs(), geometry.window.groups);
     let (cut, pitch) = (Cut::new(geometry, geometry.channels), packed.pitch);
-    let area = Area::new(geometry, &cut, geometry.channels, stored.is_some());
+    let in_place = stored.and_then(|_| Area::mostly_in_place(geometry));
+    let area =
+        in_place.unwrap_or_else(|| Area::new(geometry, &cut, geometry.channels, stored.is_some()));
     let slices = Slices::new(geometry, &area);
     // Sums can live in the output.
     let dense = wide && groups == 1 && pitch == all;
@@ -38,8 +40,8 @@ pub(super) fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) 
                 let channel = group * geometry.channels;
                 area.fill(geometry, (first, count), x, channel, copied);
                 let a = match stored.filter(|_| area.is_input()) {
-                    Some(x) => &x[channel..],
-                    None => &*copied,
+                    Some(x) => [&x[channel..], &*copied],
+                    None => [&*copied, &[]],
                 };
                 if dense && let Ok(out) = bytemuck::try_cast_slice_mut(out) {
                     slices.multiply(a, &rows, &packed, group, out);
@@ -134,7 +136,7 @@ impl Slices {
     /// The products of windows with the weights of a group.
     fn multiply<W: Wide>(
         &self,
-        a: &[W],
+        a: [&[W]; 2],
         rows: &[usize],
         packed: &Packed<W>,
         group: usize,
@@ -146,9 +148,8 @@ impl Slices {
                 let k = number * some * self.along + start;
                 for column in (0..packed.pitch).step_by(PANEL) {
                     let (panel, n) = packed.panel(group, column);
-                    let along = part.min(self.along - start);
-                    let strip =
-                        Strip { a: &a[start..], rows, pieces, along, b: &panel[k * n..], n };
+                    let (skip, along) = (start, part.min(self.along - start));
+                    let strip = Strip { a, rows, pieces, skip, along, b: &panel[k * n..], n };
                     strip.write(&mut sums[column..], packed.pitch, k > 0);
                 }
             }
