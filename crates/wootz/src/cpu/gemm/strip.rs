@@ -3,6 +3,7 @@
 
 use super::microkernel::{GemmElement, Kernels};
 use super::simd::{Scalar, Vector};
+use crate::cpu::simd::Ahead;
 
 /// Rows of a left matrix that begin anywhere in `a`, times a right matrix whose rows are contiguous. A
 /// row is made of pieces of one length, which lie at the same distances from the beginning of every row.
@@ -17,6 +18,8 @@ pub(crate) struct Strip<'a, T> {
     pub(crate) skip: usize,
     /// Elements of a piece that are multiplied.
     pub(crate) along: usize,
+    /// Whether rows may be far from the processor, and are fetched before they are needed.
+    pub(crate) far: bool,
     pub(crate) b: &'a [T],
     /// Columns: a multiple of [`GemmElement::NARROW`].
     pub(crate) n: usize,
@@ -33,7 +36,7 @@ impl<T: GemmElement<Sum = T>> Strip<'_, T> {
     }
 
     fn write_with(&self, kernels: &Kernels<T>, c: &mut [T], c_rows: usize, accumulate: bool) {
-        let Strip { a: [first, second], rows, pieces, skip, along, b, n } = *self;
+        let Strip { a: [first, second], rows, pieces, skip, along, b, n, .. } = *self;
         let Some(last_piece) = pieces.iter().max().filter(|_| n > 0 && !rows.is_empty()) else {
             return;
         };
@@ -62,6 +65,9 @@ impl<T: GemmElement<Sum = T>> Strip<'_, T> {
             let mut row = 0;
             while row < rows.len() {
                 let (tile, height) = kernels.strip_tile(rows.len() - row, width);
+                if self.far && column == 0 {
+                    self.fetch(row + AHEAD * height, height);
+                }
                 // SAFETY: the slices hold all rows, pieces and whole widths, as was checked above; the
                 // caller's kernels fit the processor.
                 unsafe {
@@ -71,6 +77,29 @@ impl<T: GemmElement<Sum = T>> Strip<'_, T> {
                 row += height;
             }
             column += width;
+        }
+    }
+}
+
+/// Tiles between the one that is computed and the one whose rows are fetched.
+const AHEAD: usize = 2;
+
+impl<T> Strip<'_, T> {
+    /// Asks for the memory of some rows.
+    fn fetch(&self, first: usize, count: usize) {
+        let Strip { a, rows, pieces, skip, along, .. } = *self;
+        let memory = a.map(Ahead::of);
+        for row in first..(first + count).min(rows.len()) {
+            // What overlaps with the row before was asked for with it.
+            let more = if row > 0 { rows[row].wrapping_sub(rows[row - 1]) } else { along };
+            let (memory, start) = match rows[row].checked_sub(a[0].len()) {
+                None => (memory[0], rows[row]),
+                Some(start) => (memory[1], start),
+            };
+            for piece in pieces {
+                let end = start + piece + skip + along;
+                memory.fetch_all(end - more.min(along)..end);
+            }
         }
     }
 }
@@ -190,9 +219,17 @@ mod tests {
                 let moved = |&row: &usize| if row < cut { row } else { row - cut + first.len() };
                 let parts: Vec<usize> = rows.iter().map(moved).collect();
                 let (a_parts, skip) = ([first, second], n / 8 % 3);
-                let (rows_of, along) = (&parts[..], along - skip);
-                let strip =
-                    Strip { a: a_parts, rows: rows_of, pieces: &pieces, skip, along, b: &b, n };
+                let (rows_of, along, far) = (&parts[..], along - skip, m % 2 == 0);
+                let strip = Strip {
+                    a: a_parts,
+                    rows: rows_of,
+                    pieces: &pieces,
+                    skip,
+                    along,
+                    far,
+                    b: &b,
+                    n,
+                };
                 let mut c = vec![of(1.0); m * (n + 3)];
                 strip.write_with(kernels, &mut c, n + 3, false);
                 strip.write_with(kernels, &mut c, n + 3, true);

@@ -120,6 +120,8 @@ struct Slices {
     along: usize,
     /// Pieces of a slice, and how much of each: one of them is whole.
     at_once: (usize, usize),
+    /// Whether windows lie in the input.
+    in_place: bool,
 }
 
 impl Slices {
@@ -130,7 +132,7 @@ impl Slices {
             0 => (1, even(along, DEPTH)),
             some => (even(pieces.len(), some), along),
         };
-        Slices { pieces, along, at_once }
+        Slices { pieces, along, at_once, in_place: area.is_input() }
     }
 
     /// The products of windows with the weights of a group.
@@ -149,7 +151,9 @@ impl Slices {
                 for column in (0..packed.pitch).step_by(PANEL) {
                     let (panel, n) = packed.panel(group, column);
                     let (skip, along) = (start, part.min(self.along - start));
-                    let strip = Strip { a, rows, pieces, skip, along, b: &panel[k * n..], n };
+                    // The first columns bring rows of the input near.
+                    let (far, b) = (self.in_place && column == 0, &panel[k * n..]);
+                    let strip = Strip { a, rows, pieces, skip, along, far, b, n };
                     strip.write(&mut sums[column..], packed.pitch, k > 0);
                 }
             }
