@@ -1,4 +1,4 @@
-//! Convolutions that are refused, and what their messages say.
+//! Convolutions that are refused, and what their messages say; and images with zeros around them.
 
 use super::*;
 
@@ -61,4 +61,40 @@ fn the_dtype_is_the_common_one() -> Result<()> {
 fn padding_beyond_all_words_is_an_error() {
     let message = refused(conv1d(&of(&[1, 5, 1]), &of(&[1, 2, 1]), 1, i64::MAX, 1, 1));
     assert!(message.contains("padding") || message.contains("elements"), "{message}");
+}
+
+/// Windows at the border of an image are laid beside it, those inside are read where they lie; in an image that has
+/// its zeros already, all of them are. Sums have one order.
+#[test]
+fn zeros_around_an_image_are_the_same_inside_it_to_the_last_bit() -> Result<()> {
+    crate::with_device(&crate::Device::cpu(), || {
+        let key = crate::random::key(3)?;
+        let draw = |shape: &[usize]| crate::random::normal(shape, DType::F32, 0.0, 1.0, Some(&key));
+        for (rows, columns, channels) in [(72, 80, 5), (90, 71, 16), (1, 300, 3)] {
+            for (window, low, high) in [([3, 3], [1, 1], [1, 1]), ([1, 4], [0, 2], [0, 1])] {
+                for (stride, dilation) in [(1, 1), (2, 1), (1, 2)] {
+                    if (window[0] - 1) * dilation >= rows + 2 {
+                        continue;
+                    }
+                    let x = draw(&[2, rows, columns, channels])?;
+                    let w = draw(&[9, window[0], window[1], channels])?;
+                    let around = Padding::sides(&low, &high);
+                    let got = conv2d(&x, &w, stride, around, dilation, 1)?;
+                    let zeros = |axis: usize| (low[axis] as usize, high[axis] as usize);
+                    let widths = [(0, 0), zeros(0), zeros(1), (0, 0)];
+                    let whole = crate::pad(&x, widths, crate::PadMode::Constant, 0)?;
+                    let want = conv2d(&whole, &w, stride, 0, dilation, 1)?;
+                    assert_eq!(got.shape(), want.shape());
+                    let bits = |y: &Array| -> Result<Vec<u32>> {
+                        Ok(y.to_vec::<f32>()?.into_iter().map(f32::to_bits).collect())
+                    };
+                    assert!(
+                        bits(&got)? == bits(&want)?,
+                        "{rows} × {columns} × {channels}, windows {window:?} at steps of {stride}, {dilation}"
+                    );
+                }
+            }
+        }
+        Ok(())
+    })
 }
