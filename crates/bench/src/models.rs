@@ -111,7 +111,15 @@ fn program(file: &Path) -> Result<Vec<String>> {
     // The first turn reads the file.
     for round in 0..=ROUNDS {
         let mut command = Command::new(&wootz);
-        command.args(["generate", "--quiet", "--device", "cpu", "--ignore-chat-template", "-n", "1"]);
+        command.args([
+            "generate",
+            "--quiet",
+            "--device",
+            "cpu",
+            "--ignore-chat-template",
+            "-n",
+            "1",
+        ]);
         command.args(["-p", "The capital of France is", "-m"]).arg(file).stdout(Stdio::null());
         let start = Instant::now();
         let most = peak(&mut command)?;
@@ -146,7 +154,9 @@ const OF_SHARD: f64 = 1.5;
 pub fn conversion(source: &Path) -> Result<Vec<String>> {
     let name = source.file_name().context("a model without a name")?.to_string_lossy();
     let Some(wootz) = std::env::var_os("WOOTZ_PROGRAM") else {
-        println!("convert {name} NO PROGRAM: WOOTZ_PROGRAM names it, which cargo xtask bench quant does");
+        println!(
+            "convert {name} NO PROGRAM: WOOTZ_PROGRAM names it, which cargo xtask bench quant does"
+        );
         return Ok(vec![format!("convert {name}: no program to start")]);
     };
     let folder = source.with_extension(format!("converted-{}", std::process::id()));
