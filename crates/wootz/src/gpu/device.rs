@@ -335,8 +335,9 @@ impl Gpu {
 
     /// Wait for a submission. Returns early, with an error, when the device is lost meanwhile.
     pub(super) fn wait_for(&self, index: &wgpu::SubmissionIndex) -> Result<()> {
-        // The slices bound how long a loss that only another thread noticed stays unseen here.
-        while !self.poll_for(index, Duration::from_secs(1))? {}
+        // The slices bound how long a loss that only another thread noticed stays unseen here. They are long: wgpu
+        // 30 panics if a wait runs out while another thread sees the queue become empty.
+        while !self.poll_for(index, Duration::from_secs(30))? {}
         Ok(())
     }
 
