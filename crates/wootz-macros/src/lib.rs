@@ -13,6 +13,7 @@ use syn::{Data, DeriveInput, Error, Field, Fields, GenericParam, LitStr, Result,
 /// - `#[wootz(rename = "Wx")]` on a field: another name, such as the checkpoint's, that no other has.
 /// - `#[wootz(skip)]` on a field: not part of the tree. Numbers, truth values and strings need no
 ///   `skip`: they are trees without leaves.
+/// - `#[wootz(value)]` on a field: a value without arrays, whose `Hash` is part of the fingerprint.
 /// - The only field of a tuple structure or of an enum's variant adds no name of its own; several
 ///   are named by their numbers. An enum is the tree of its present variant.
 #[proc_macro_derive(Tree, attributes(wootz))]
@@ -56,6 +57,7 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
         }
         None => quote!(::wootz::Tree::visit_modules(#place, path, visitor);),
     })?;
+    let written = fingerprints(&variants)?;
     let name = &input.ident;
     let (generics, arguments, conditions) = input.generics.split_for_impl();
     Ok(quote! {
@@ -90,6 +92,12 @@ fn expand(mut input: DeriveInput) -> Result<TokenStream> {
                 match self { #exclusive }
                 ::std::result::Result::Ok(())
             }
+
+            fn fingerprint(&self, mut state: &mut dyn ::std::hash::Hasher) {
+                // Boxed modules of other types can have the same fields.
+                ::std::hash::Hash::hash(::std::any::type_name::<Self>(), &mut state);
+                match self { #written }
+            }
         }
     })
 }
@@ -111,7 +119,7 @@ fn arms(
                 None => bindings.extend(quote!(#place,)),
             }
             let name = match attributes(field)? {
-                Attributes::Skip => continue,
+                Attributes::Skip | Attributes::Value => continue,
                 Attributes::Name(None) if alone => {
                     calls.extend(call(&place, None));
                     continue;
@@ -136,19 +144,52 @@ fn arms(
     Ok(arms)
 }
 
+/// One arm for each variant, which writes the variant, if there are several, and every field but skipped ones.
+fn fingerprints(variants: &[(TokenStream, &Fields)]) -> Result<TokenStream> {
+    let mut arms = TokenStream::new();
+    for (number, (pattern, fields)) in variants.iter().enumerate() {
+        let (mut bindings, mut calls) = (TokenStream::new(), TokenStream::new());
+        if variants.len() > 1 {
+            calls.extend(quote!(state.write_usize(#number);));
+        }
+        for (index, field) in fields.iter().enumerate() {
+            let place = format_ident!("field_{index}");
+            match &field.ident {
+                Some(name) => bindings.extend(quote!(#name: #place,)),
+                None => bindings.extend(quote!(#place,)),
+            }
+            calls.extend(match attributes(field)? {
+                Attributes::Skip => quote!(),
+                Attributes::Value => quote!(::std::hash::Hash::hash(#place, &mut state);),
+                Attributes::Name(_) => quote!(::wootz::Tree::fingerprint(#place, state);),
+            });
+        }
+        arms.extend(match fields {
+            Fields::Named(_) => quote!(#pattern { #bindings } => { #calls }),
+            Fields::Unnamed(_) => quote!(#pattern(#bindings) => { #calls }),
+            Fields::Unit => quote!(#pattern => { #calls }),
+        });
+    }
+    Ok(arms)
+}
+
 /// What the attributes of a field say.
 enum Attributes {
     Skip,
+    /// Only its hash counts.
+    Value,
     /// The name to use, if it is not the field's.
     Name(Option<String>),
 }
 
 fn attributes(field: &Field) -> Result<Attributes> {
-    let (mut skip, mut name) = (false, None);
+    let (mut skip, mut value, mut name) = (false, false, None);
     for attribute in field.attrs.iter().filter(|a| a.path().is_ident("wootz")) {
         attribute.parse_nested_meta(|meta| {
             if meta.path.is_ident("skip") {
                 skip = true;
+            } else if meta.path.is_ident("value") {
+                value = true;
             } else if meta.path.is_ident("rename") {
                 let text: LitStr = meta.value()?.parse()?;
                 if text.value().is_empty() {
@@ -156,14 +197,18 @@ fn attributes(field: &Field) -> Result<Attributes> {
                 }
                 name = Some(text.value());
             } else {
-                return Err(meta.error("known are `skip` and `rename = \"name\"`"));
+                return Err(meta.error("known are `skip`, `value` and `rename = \"name\"`"));
             }
             Ok(())
         })?;
     }
-    match (skip, name) {
-        (true, Some(_)) => Err(Error::new(field.span(), "a skipped field needs no name")),
-        (true, None) => Ok(Attributes::Skip),
-        (false, name) => Ok(Attributes::Name(name)),
+    match (skip, value, name) {
+        (true, true, _) => Err(Error::new(field.span(), "a skipped field is no value")),
+        (true, _, Some(_)) | (_, true, Some(_)) => {
+            Err(Error::new(field.span(), "a field that is no branch needs no name"))
+        }
+        (true, false, None) => Ok(Attributes::Skip),
+        (false, true, None) => Ok(Attributes::Value),
+        (false, false, name) => Ok(Attributes::Name(name)),
     }
 }

@@ -110,4 +110,6 @@ mod guide {
     struct Indexing;
     #[doc = include_str!("../../../docs/guide/random.md")]
     struct Random;
+    #[doc = include_str!("../../../docs/guide/transforms.md")]
+    struct Transforms;
 }

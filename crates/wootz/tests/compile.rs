@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wootz::testing::counters;
 use wootz::{
-    Array, DType, Device, Error, Result, checkpoint, compile, custom, grad, ops, random,
-    value_and_grad, vmap,
+    Array, DType, Device, Error, Result, checkpoint, compile, compile_of, custom, grad, ops,
+    random, value_and_grad, value_and_grad_of, vmap,
 };
 
 /// Held by each test while it runs: the CPU's counters are for the process.
@@ -236,6 +236,41 @@ fn a_replay_allocates_nothing_and_infers_no_shapes() -> Result<()> {
         // The counters do count: the function itself infers and allocates.
         let before = counters();
         wootz::eval(&step(&[x.clone(), w.clone(), rate.clone()])?)?;
+        let done = counters().since(&before);
+        assert!(done.inferences > 5 && done.allocations > 2, "{device}: {done:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_replay_for_a_structure_allocates_nothing_and_infers_no_shapes() -> Result<()> {
+    type Training = (Array, Array, f64);
+    let _turn = take_turn();
+    for device in devices() {
+        let step = |(w, x, rate): &Training| {
+            let loss = |w: &Array| ops::matmul(x, w)?.tanh()?.square()?.mean(());
+            let (value, gradient) = value_and_grad_of(loss)(w)?;
+            Ok((w - gradient * *rate, value))
+        };
+        let compiled = compile_of(step);
+        let (x, mut w) = (normal(1, &[9, 17], &device)?, normal(2, &[17, 5], &device)?);
+        let plan = compiled.plan(&(w.clone(), x.clone(), 0.1))?;
+        assert!(plan.nodes > plan.kernels && plan.kernels > 2 && plan.bytes > 0, "{plan:?}");
+        for _ in 0..3 {
+            w = compiled.call(&(w, x.clone(), 0.1))?.0;
+        }
+        let before = (counters(), gpu_allocations(&device));
+        for _ in 0..10 {
+            w = compiled.call(&(w, x.clone(), 0.1))?.0;
+        }
+        let done = counters().since(&before.0);
+        assert_eq!((done.inferences, done.allocations), (0, 0), "{device}");
+        assert_eq!(gpu_allocations(&device), before.1);
+        assert_eq!((compiled.stats().traces, compiled.stats().replays), (1, 13));
+        // The counters do count: the function itself infers and allocates.
+        let before = counters();
+        let (w, value) = step(&(w, x, 0.1))?;
+        wootz::eval([&w, &value])?;
         let done = counters().since(&before);
         assert!(done.inferences > 5 && done.allocations > 2, "{device}: {done:?}");
     }

@@ -91,6 +91,23 @@ impl CustomFunction {
     }
 
     /// Tangents of the results, from the arguments and their tangents.
+    ///
+    /// ```
+    /// use wootz::{Array, custom, jvp};
+    /// // @f.jvp
+    /// // def f_jvp(primals, tangents):
+    /// //     x, y = primals
+    /// //     dx, dy = tangents
+    /// //     return dx * mx.cos(x) * y + dy * mx.sin(x)
+    /// let f = custom(|x: &[Array]| Ok(vec![x[0].sin()? * &x[1]]))
+    ///     .with_jvp(|x, along| Ok(vec![&along[0] * x[0].cos()? * &x[1] + &along[1] * x[0].sin()?]));
+    /// let (x, along) = ([0.0f32, 3.0], [2.0f32, 5.0]);
+    /// let [x, along] = [x, along].map(|pair| pair.map(|value| Array::new(value).unwrap()));
+    /// // mx.jvp(f, (mx.array(0.0), mx.array(3.0)), (mx.array(2.0), mx.array(5.0)))
+    /// let (_, changes) = jvp(|x: &[Array]| f.call(x), &x, &along)?;
+    /// assert_eq!(changes[0].item::<f32>()?, 6.0);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
     pub fn with_jvp(
         mut self,
         rule: impl Fn(&[Array], &[Array]) -> Result<Vec<Array>> + Send + Sync + 'static,
@@ -101,6 +118,24 @@ impl CustomFunction {
 
     /// The results for a batch, the first axis of all of them, from arguments that have it as
     /// their first axis where the flag says so.
+    ///
+    /// ```
+    /// use wootz::{Array, custom, vmap};
+    /// // @f.vmap
+    /// // def f_vmap(inputs, axes):
+    /// //     x, y = inputs
+    /// //     return mx.sin(x) * y, 0
+    /// let f = custom(|x: &[Array]| Ok(vec![x[0].sin()? * &x[1]]))
+    ///     .with_vmap(|x, has_batch| {
+    ///         assert_eq!(has_batch, [true, false]);
+    ///         Ok(vec![x[0].sin()? * &x[1]])
+    ///     });
+    /// let (x, y) = (Array::new([0.0f32, std::f32::consts::FRAC_PI_2])?, Array::new(2.0f32)?);
+    /// // mx.vmap(f, in_axes=(0, None))(x, y)
+    /// let batch = vmap(move |x: &[Array]| f.call(x), [Some(0), None], 0)(&[x, y])?;
+    /// assert_eq!(batch[0].to_vec::<f32>()?, [0.0, 2.0]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
     pub fn with_vmap(
         mut self,
         rule: impl Fn(&[Array], &[bool]) -> Result<Vec<Array>> + Send + Sync + 'static,

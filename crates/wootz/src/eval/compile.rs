@@ -61,6 +61,12 @@ pub struct PlanSummary {
     pub bytes: usize,
 }
 
+impl PlanSummary {
+    pub(crate) fn of(plan: &Plan) -> PlanSummary {
+        PlanSummary { nodes: plan.nodes(), kernels: plan.steps(), bytes: plan.bytes() }
+    }
+}
+
 /// Makes a function that runs `function` once for each signature of shapes, dtypes and device, on
 /// arrays without values, and replays what it recorded: fused kernels in memory that was laid out
 /// ahead. A call computes its results at once; on a GPU it does not wait for them.
@@ -191,8 +197,7 @@ where
 
     /// What a call with such arguments takes. The function is recorded if it has not been.
     pub fn plan(&self, arguments: &[Array]) -> Result<PlanSummary> {
-        let plan = self.plan_for(arguments)?;
-        Ok(PlanSummary { nodes: plan.nodes(), kernels: plan.steps(), bytes: plan.bytes() })
+        Ok(PlanSummary::of(&*self.plan_for(arguments)?))
     }
 
     /// What this function has done so far.

@@ -1,7 +1,9 @@
 //! Modules made of others, and functions as modules.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Module;
 use crate::array::Array;
@@ -77,17 +79,25 @@ impl Module for Identity {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Function(Arc<dyn Fn(&Array) -> Result<Array> + Send + Sync>);
+pub struct Function {
+    function: Arc<dyn Fn(&Array) -> Result<Array> + Send + Sync>,
+    /// Tells functions apart; clones share it.
+    number: u64,
+}
+
+/// The number of the next function.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl Function {
     /// A module that calls `function`.
     pub fn new(function: impl Fn(&Array) -> Result<Array> + Send + Sync + 'static) -> Function {
-        Function(Arc::new(function))
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Function { function: Arc::new(function), number }
     }
 
     /// Calls it.
     pub fn call(&self, x: &Array) -> Result<Array> {
-        (self.0)(x)
+        (self.function)(x)
     }
 }
 
@@ -114,6 +124,10 @@ impl Tree for Function {
         _: &mut dyn FnMut(&str, Slot<'_>) -> Result<()>,
     ) -> Result<()> {
         Ok(())
+    }
+
+    fn fingerprint(&self, state: &mut dyn Hasher) {
+        state.write_u64(self.number);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::ops::{
 use crate::tree::Parameter;
 
 /// How a convolution moves over its input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv1dOptions {
     /// Steps of the window.
     pub stride: usize,
@@ -45,7 +45,7 @@ pub struct Conv1d {
     pub weight: Parameter,
     /// `[out_channels]`.
     pub bias: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     options: Conv1dOptions,
 }
 
@@ -111,7 +111,7 @@ macro_rules! convolution_layer {
             pub weight: Parameter,
             /// `[out_channels]`.
             pub bias: Option<Parameter>,
-            #[wootz(skip)]
+            #[wootz(value)]
             options: ConvOptions,
         }
 
@@ -175,7 +175,7 @@ convolution_layer! {
 }
 
 /// How a transposed convolution moves over its output.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvTransposeOptions {
     /// Steps of the window in the output.
     pub stride: Spatial,
@@ -209,7 +209,7 @@ macro_rules! transposed_layer {
             pub weight: Parameter,
             /// `[out_channels]`.
             pub bias: Option<Parameter>,
-            #[wootz(skip)]
+            #[wootz(value)]
             options: ConvTransposeOptions,
         }
 

@@ -8,7 +8,7 @@ use crate::ops::*;
 use crate::tree::Parameter;
 
 /// Sizes of a [`GatedDeltaNet`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeltaDims {
     /// Features of a token.
     pub dims: usize,
@@ -185,7 +185,7 @@ pub struct GatedDeltaNet {
     pub norm: RMSNorm,
     /// Of the result.
     pub out_proj: Linear,
-    #[wootz(skip)]
+    #[wootz(value)]
     dims: DeltaDims,
 }
 

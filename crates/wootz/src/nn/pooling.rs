@@ -6,14 +6,14 @@ use crate::error::{Error, Result};
 use crate::ops::{PadMode, Spatial, as_strided, max, mean, pad, reshape, transpose_axes};
 
 /// What becomes of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
     Max,
     Average,
 }
 
 /// Windows that move over the spatial axes of `[batch, …, channels]`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pool {
     name: &'static str,
     kind: Kind,
@@ -130,7 +130,7 @@ macro_rules! pool {
         $(#[$doc])*
         #[derive(Clone, Debug, wootz_macros::Tree)]
         pub struct $name {
-            #[wootz(skip)]
+            #[wootz(value)]
             pool: Pool,
         }
 

@@ -34,7 +34,7 @@ pub struct QuantizedLinear {
     pub biases: Option<Parameter>,
     /// `[output_dims]`.
     pub bias: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     scheme: Scheme,
 }
 
@@ -98,7 +98,7 @@ pub struct QuantizedEmbedding {
     pub scales: Option<Parameter>,
     /// Of groups of weights, if the scheme has them.
     pub biases: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     scheme: Scheme,
 }
 

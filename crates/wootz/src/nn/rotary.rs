@@ -32,7 +32,6 @@ pub struct RotaryEmbedding {
     #[wootz(skip)]
     frequencies: Array,
     /// The same in double precision.
-    #[wootz(skip)]
     table: Vec<f64>,
     /// On the devices that asked for them, if they are others.
     #[wootz(skip)]

@@ -1,5 +1,7 @@
 //! Spatial axes made longer or shorter: by the nearest element, or by linear or cubic interpolation.
 
+use std::hash::{Hash, Hasher};
+
 use super::Module;
 use crate::array::Array;
 use crate::device::with_device;
@@ -7,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::ops::{add, multiply, repeat, take};
 
 /// How [`Upsample`] finds values between elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpsampleMode {
     /// The nearest element.
     Nearest,
@@ -24,6 +26,18 @@ pub enum ScaleFactor {
     All(f64),
     /// One for each.
     Each(Vec<f64>),
+}
+
+impl Hash for ScaleFactor {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            ScaleFactor::All(all) => all.to_bits().hash(state),
+            ScaleFactor::Each(each) => {
+                each.len().hash(state);
+                each.iter().for_each(|one| one.to_bits().hash(state));
+            }
+        }
+    }
 }
 
 impl From<f64> for ScaleFactor {
@@ -58,13 +72,11 @@ impl From<&[f64]> for ScaleFactor {
 /// ```
 #[derive(Clone, Debug, wootz_macros::Tree)]
 pub struct Upsample {
-    #[wootz(skip)]
+    #[wootz(value)]
     scale_factor: ScaleFactor,
-    #[wootz(skip)]
+    #[wootz(value)]
     mode: UpsampleMode,
-    #[wootz(skip)]
     align_corners: bool,
-    #[wootz(skip)]
     antialias: bool,
 }
 

@@ -1,6 +1,7 @@
 //! Compiled functions of structures.
 
 use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hasher};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use super::transforms::{leaves, not_called, with_leaves};
 use super::{Mode, Path, Slot, Tree};
 use crate::array::{Array, DType};
 use crate::error::Result;
-use crate::eval::{CompileStats, Plan, Plans, Signature, runs_by_itself};
+use crate::eval::{CompileStats, Plan, PlanSummary, Plans, Signature, runs_by_itself};
 
 /// A function of a structure that runs from plans: see [`compile_of`].
 pub struct CompiledOf<T, U, F> {
@@ -23,6 +24,8 @@ struct Structure {
     /// Names of all arrays, and whether they are trained.
     leaves: Vec<(String, bool)>,
     modes: Vec<Mode>,
+    /// Of what is no array.
+    values: u64,
     signature: Signature,
 }
 
@@ -40,7 +43,9 @@ struct Recorded<U> {
 /// State that `function` changes is stored in the argument.
 ///
 /// A plan is for the names, shapes and dtypes of the arrays, for what is frozen and what is in
-/// training. Numbers and whatever else is no array are as they were when it was recorded.
+/// training, and for the values of all that is no array: numbers, words, variants of enums and types of
+/// boxed modules. So a number that changes with every call, as a learning rate, is better an array of
+/// shape `[]`. What a structure [skips](Tree) is as it was when the plan was recorded.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -127,6 +132,11 @@ where
         Ok(self.replay(&recorded, arguments, true)?.0)
     }
 
+    /// What a call with such a structure takes. The function is recorded if it has not been.
+    pub fn plan(&self, tree: &T) -> Result<PlanSummary> {
+        Ok(PlanSummary::of(&self.recorded_for(tree, &leaves(tree))?.plan))
+    }
+
     /// What this function has done so far.
     pub fn stats(&self) -> CompileStats {
         self.plans.stats()
@@ -146,14 +156,18 @@ where
 
     fn recorded_for(&self, tree: &T, arguments: &[Array]) -> Result<Arc<Recorded<U>>> {
         let (leaves, modes) = structure(tree)?;
+        let values = values(tree);
         let known = |known: &Structure| {
-            known.leaves == leaves && known.modes == modes && known.signature.fits(arguments)
+            known.values == values
+                && known.leaves == leaves
+                && known.modes == modes
+                && known.signature.fits(arguments)
         };
         self.plans.find_or_record(known, || {
             let signature = Signature::of(arguments)?;
             let recorded = self.record(tree, &signature)?;
             let (leaves, modes) = structure(tree)?;
-            Ok((Structure { leaves, modes, signature }, recorded))
+            Ok((Structure { leaves, modes, values, signature }, recorded))
         })
     }
 
@@ -189,4 +203,11 @@ fn structure<T: Tree + Clone>(tree: &T) -> Result<(Vec<(String, bool)>, Vec<Mode
         Ok(())
     })?;
     Ok((leaves, modes))
+}
+
+/// The fingerprint of a tree.
+fn values<T: Tree>(tree: &T) -> u64 {
+    let mut state = DefaultHasher::new();
+    tree.fingerprint(&mut state);
+    state.finish()
 }

@@ -16,6 +16,7 @@ use crate::ops::{broadcast_to, constant};
 /// let model = Linear::new(2, 1, true)?;
 /// let (x, y) = (Array::new([[1.0f32, 2.0]])?, Array::new([[3.0f32]])?);
 /// let loss = |model: &Linear| mse_loss(&model.forward(&x)?, &y, Reduction::Mean);
+/// // mx.grad(lambda parameters: …)(model.trainable_parameters())
 /// let gradients: Linear = grad_of(loss)(&model)?;
 /// assert_eq!(gradients.weight.shape(), model.weight.shape());
 /// # Ok::<(), wootz::Error>(())
@@ -39,6 +40,7 @@ where
 /// use wootz::{Array, value_and_grad_of};
 /// let pair = (Array::new([1.0f32])?, Array::new([2.0f32])?);
 /// let product = |pair: &(Array, Array)| (&pair.0 * &pair.1).sum(());
+/// // mx.value_and_grad(lambda pair: mx.sum(pair[0] * pair[1]))((x, y))
 /// let (value, gradients) = value_and_grad_of(product)(&pair)?;
 /// assert_eq!(value.item::<f32>()?, 2.0);
 /// assert_eq!(gradients.0.item::<f32>()?, 2.0);

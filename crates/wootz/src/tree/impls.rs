@@ -1,6 +1,7 @@
 //! Trees of the standard library's types.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
 
 use super::{Leaf, Mode, Parameter, Part, Path, Slot, State, Tree};
 use crate::array::{Array, DType, Scalar};
@@ -37,39 +38,31 @@ impl Tree for Mode {
 }
 
 macro_rules! without_leaves {
-    ($($type:ty),*) => {$(
+    ($(|$value:ident, $state:ident| $write:expr => $($type:ty),*;)*) => {$($(
         impl Tree for $type {
             fn visit(&self, _: &mut Path, _: Visitor<'_>) {}
 
             fn visit_mut(&mut self, _: &mut Path, _: VisitorMut<'_>) -> Result<()> {
                 Ok(())
             }
+
+            fn fingerprint(&self, $state: &mut dyn Hasher) {
+                let $value = self;
+                $write
+            }
         }
-    )*};
+    )*)*};
 }
 
-without_leaves!(
-    (),
-    bool,
-    char,
-    u8,
-    u16,
-    u32,
-    u64,
-    usize,
-    i8,
-    i16,
-    i32,
-    i64,
-    isize,
-    f32,
-    f64,
-    String,
-    &'static str,
-    DType,
-    Device,
-    Scalar
-);
+without_leaves! {
+    |value, state| write(value, state) =>
+        (), bool, char, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, String, &'static str, DType;
+    // Bits: what is computed of -0 can differ from what is computed of 0.
+    |value, state| write(&value.to_bits(), state) => f32;
+    |value, state| write(&value.to_bits(), state) => f64;
+    |value, state| write(&value.to_string(), state) => Device;
+    |value, state| write_scalar(value, state) => Scalar;
+}
 
 impl<T: Tree> Tree for Option<T> {
     fn visit(&self, path: &mut Path, visitor: Visitor<'_>) {
@@ -87,6 +80,13 @@ impl<T: Tree> Tree for Option<T> {
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         self.as_mut().map_or(Ok(()), |inner| inner.visit_mut(path, visitor))
     }
+
+    fn fingerprint(&self, state: &mut dyn Hasher) {
+        state.write_u8(self.is_some().into());
+        if let Some(inner) = self {
+            inner.fingerprint(state);
+        }
+    }
 }
 
 impl<T: Tree> Tree for Box<T> {
@@ -100,6 +100,10 @@ impl<T: Tree> Tree for Box<T> {
 
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         (**self).visit_mut(path, visitor)
+    }
+
+    fn fingerprint(&self, state: &mut dyn Hasher) {
+        (**self).fingerprint(state);
     }
 }
 
@@ -115,6 +119,10 @@ impl Tree for Box<dyn Module> {
     fn visit_mut(&mut self, path: &mut Path, visitor: VisitorMut<'_>) -> Result<()> {
         visitor(path.name(), Slot::Module(self))?;
         (**self).visit_mut(path, visitor)
+    }
+
+    fn fingerprint(&self, state: &mut dyn Hasher) {
+        (**self).fingerprint(state);
     }
 }
 
@@ -138,6 +146,11 @@ macro_rules! sequences {
                     path.within(index, |path| item.visit_mut(path, visitor))?;
                 }
                 Ok(())
+            }
+
+            fn fingerprint(&self, state: &mut dyn Hasher) {
+                state.write_usize(self.len());
+                self.iter().for_each(|item| item.fingerprint(state));
             }
         }
     )*};
@@ -163,6 +176,14 @@ impl<T: Tree> Tree for BTreeMap<String, T> {
             path.within(key, |path| item.visit_mut(path, visitor))?;
         }
         Ok(())
+    }
+
+    fn fingerprint(&self, state: &mut dyn Hasher) {
+        state.write_usize(self.len());
+        for (key, item) in self {
+            write(key, state);
+            item.fingerprint(state);
+        }
     }
 }
 
@@ -192,6 +213,16 @@ impl<T: Tree> Tree for HashMap<String, T> {
         }
         Ok(())
     }
+
+    fn fingerprint(&self, state: &mut dyn Hasher) {
+        let mut items: Vec<(&String, &T)> = self.iter().collect();
+        items.sort_by_key(|(key, _)| *key);
+        state.write_usize(items.len());
+        for (key, item) in items {
+            write(key, state);
+            item.fingerprint(state);
+        }
+    }
 }
 
 macro_rules! tuples {
@@ -209,6 +240,10 @@ macro_rules! tuples {
                 $(path.within($index, |path| self.$index.visit_mut(path, visitor))?;)*
                 Ok(())
             }
+
+            fn fingerprint(&self, state: &mut dyn Hasher) {
+                $(self.$index.fingerprint(state);)*
+            }
         }
     )*};
 }
@@ -220,4 +255,19 @@ tuples! {
     (A 0, B 1, C 2, D 3)
     (A 0, B 1, C 2, D 3, E 4)
     (A 0, B 1, C 2, D 3, E 4, F 5)
+}
+
+fn write(value: &impl Hash, mut state: &mut dyn Hasher) {
+    value.hash(&mut state);
+}
+
+/// The kind of a number and its bits.
+fn write_scalar(scalar: &Scalar, state: &mut dyn Hasher) {
+    write(&std::mem::discriminant(scalar), state);
+    match scalar {
+        Scalar::Bool(value) => write(value, state),
+        Scalar::Int(value) => write(value, state),
+        Scalar::Float(value) => write(&value.to_bits(), state),
+        Scalar::Complex(value) => write(&[value.re.to_bits(), value.im.to_bits()], state),
+    }
 }

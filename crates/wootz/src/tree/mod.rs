@@ -34,6 +34,7 @@ mod transforms;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::fmt::Write as _;
+use std::hash::Hasher;
 use std::path::Path as FilePath;
 
 pub use compile::{CompiledOf, compile_of};
@@ -50,7 +51,8 @@ use crate::error::{Error, Result};
 use crate::nn::Module;
 
 /// Something with arrays in it. Derive it: `#[derive(Tree)]` makes every field a branch with the
-/// field's name, `#[wootz(rename = "…")]` gives another one, `#[wootz(skip)]` leaves a field out.
+/// field's name, `#[wootz(rename = "…")]` gives another one, `#[wootz(skip)]` leaves a field out, and
+/// `#[wootz(value)]` takes it for a value without arrays, whose `Hash` tells it from others.
 /// Arrays, [parameters](Parameter), vectors, maps with string keys, tuples, options and boxes are
 /// trees; numbers, truth values and strings are trees without leaves.
 ///
@@ -92,6 +94,10 @@ pub trait Tree {
         _visitor: &mut dyn FnMut(&str, Part<'tree>),
     ) {
     }
+
+    /// Writes what is no array and yet decides what a function of this tree computes: numbers, words,
+    /// lengths, which variant and which type. [`compile_of`] keeps a plan for each.
+    fn fingerprint(&self, _state: &mut dyn Hasher) {}
 
     /// This tree and all parts of it with their dotted names, one before those inside of it.
     ///

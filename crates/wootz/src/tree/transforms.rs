@@ -102,6 +102,7 @@ where
 ///
 /// ```
 /// use wootz::{Array, checkpoint_of, grad_of, nn::{Linear, Module}};
+/// // layer = nn.utils.checkpoint(model, lambda model, x: mx.tanh(model(x)))
 /// let layer = checkpoint_of(|(layer, x): &(Linear, Array)| layer.forward(x)?.tanh());
 /// let input = (Linear::new(2, 3, true)?, Array::new([[1.0f32, 2.0]])?);
 /// let plain = grad_of(|x: &(Linear, Array)| x.0.forward(&x.1)?.tanh()?.sum(()))(&input)?;

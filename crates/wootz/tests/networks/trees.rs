@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use wootz::nn::{BatchNorm, Dropout, Linear, Module, Sequential, relu};
+use wootz::nn::{
+    BatchNorm, Dropout, Function, GELU, Linear, MaxPool1d, Module, RMSNorm, ReLU, Sequential, SiLU,
+    relu,
+};
 use wootz::tree::State;
 use wootz::{
     Array, DType, Error, Parameter, Result, Tree, checkpoint_of, compile, compile_of, grad_of,
@@ -345,6 +348,44 @@ fn a_compiled_function_of_a_structure_has_its_names_modes_and_state() -> Result<
     let copies = compile_of(|input: &Input| Ok(input.clone()));
     assert!(copies.call(&input)?.trainable_parameters().into_keys().eq(["1"]));
     Ok(())
+}
+
+#[test]
+fn a_compiled_function_of_a_structure_sees_values_that_are_no_arrays() -> Result<()> {
+    /// Calls with each, twice over, and checks results and how many plans there are.
+    fn check<T: Tree + Clone>(
+        what: &str,
+        function: fn(&(T, Array)) -> Result<Array>,
+        values: &[T],
+    ) -> Result<()> {
+        let x = Array::new([[-1.5f32, 0.25, 1.0, 2.0]])?;
+        let compiled = compile_of(function);
+        let mut seen = Vec::new();
+        for value in values.iter().chain(values) {
+            let input = (value.clone(), x.clone());
+            let got = compiled.call(&input)?.to_bytes()?;
+            assert_eq!(got, function(&input)?.to_bytes()?, "{what}");
+            seen.push(got);
+        }
+        assert!(seen.iter().take(values.len()).skip(1).all(|other| *other != seen[0]), "{what}");
+        assert_eq!(compiled.stats().traces, values.len() as u64, "{what}");
+        Ok(())
+    }
+    check("f64", |(rate, x)| Ok(x * *rate), &[0.1f64, 0.5])?;
+    check("usize", |(n, x)| Ok(x * *n as f64), &[2usize, 3])?;
+    check("bool", |(up, x)| Ok(x + if *up { 1.0 } else { -1.0 }), &[false, true])?;
+    check("words", |(word, x)| Ok(x + word.len() as f64), &["a".to_string(), "bcd".to_string()])?;
+    check("option", |(n, x)| Ok(x + n.unwrap_or(0.5)), &[None, Some(0.0f64)])?;
+    check("list", |(list, x)| Ok(x + list.len() as f64), &[vec![0u32], vec![0, 0], vec![]])?;
+    check("enum", |(gelu, x)| gelu.forward(x), &[GELU::None, GELU::Precise, GELU::Fast])?;
+    check("field", |(norm, x)| norm.forward(x), &[RMSNorm::new(4, 1e-5)?, RMSNorm::new(4, 0.5)?])?;
+    let boxed = [Box::new(ReLU) as Box<dyn Module>, Box::new(SiLU)].map(|one| vec![one]);
+    let dynamic: fn(&(Vec<Box<dyn Module>>, Array)) -> Result<Array> = |(m, x)| m[0].forward(x);
+    check("boxed", dynamic, &boxed)?;
+    let functions = [relu, wootz::nn::silu].map(Function::new);
+    check("function", |(function, x)| function.call(x), &functions)?;
+    let pools = [MaxPool1d::new(1, None, 0)?, MaxPool1d::new(2, None, 0)?];
+    check("value", |(pool, x)| pool.forward(&x.reshape(&[1, 4, 1])?), &pools)
 }
 
 #[test]
