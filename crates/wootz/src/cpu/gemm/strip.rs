@@ -3,23 +3,17 @@
 
 use super::microkernel::{GemmElement, Kernels};
 use super::simd::{Scalar, Vector};
-use crate::cpu::simd::Ahead;
 
 /// Rows of a left matrix that begin anywhere in `a`, times a right matrix whose rows are contiguous. A
 /// row is made of pieces of one length, which lie at the same distances from the beginning of every row.
 pub(crate) struct Strip<'a, T> {
-    /// Rows lie in the one or in the other.
-    pub(crate) a: [&'a [T]; 2],
-    /// Where rows begin, as if the second slice followed the first.
+    pub(crate) a: &'a [T],
+    /// Where rows begin.
     pub(crate) rows: &'a [usize],
     /// Where the pieces of a row begin, from there.
     pub(crate) pieces: &'a [usize],
-    /// Elements of a piece that are left out before those that are multiplied.
-    pub(crate) skip: usize,
-    /// Elements of a piece that are multiplied.
+    /// Elements of a piece.
     pub(crate) along: usize,
-    /// Whether rows may be far from the processor, and are fetched before they are needed.
-    pub(crate) far: bool,
     pub(crate) b: &'a [T],
     /// Columns: a multiple of [`GemmElement::NARROW`].
     pub(crate) n: usize,
@@ -36,20 +30,16 @@ impl<T: GemmElement<Sum = T>> Strip<'_, T> {
     }
 
     fn write_with(&self, kernels: &Kernels<T>, c: &mut [T], c_rows: usize, accumulate: bool) {
-        let Strip { a: [first, second], rows, pieces, skip, along, b, n, .. } = *self;
-        let Some(last_piece) = pieces.iter().max().filter(|_| n > 0 && !rows.is_empty()) else {
+        let Strip { a, rows, pieces, along, b, n } = *self;
+        let (Some(last_row), Some(last_piece)) = (rows.iter().max(), pieces.iter().max()) else {
             return;
         };
-        let reach = last_piece + skip + along;
-        for &row in rows {
-            let (row, inside) = match row.checked_sub(first.len()) {
-                None => (row, first.len()),
-                Some(row) => (row, second.len()),
-            };
-            assert!(row + reach <= inside, "a row ends behind its matrix");
+        if n == 0 {
+            return;
         }
         assert!(n.is_multiple_of(T::NARROW), "columns must fill the narrowest tiles");
         assert!(c_rows >= n || rows.len() == 1, "rows of a product must not overlap");
+        let a = &a[..last_row + last_piece + along];
         let b = &b[..pieces.len() * along * n];
         let c = &mut c[..(rows.len() - 1) * c_rows + n];
         let mut column = 0;
@@ -59,17 +49,13 @@ impl<T: GemmElement<Sum = T>> Strip<'_, T> {
             while width > n - column {
                 width /= 2;
             }
-            let (b, b_rows) = (b.as_ptr().wrapping_add(column), n);
-            let a = [first, second].map(|a| a.as_ptr().wrapping_add(skip));
-            let panels = Panels { a, first: first.len(), pieces, along, b, b_rows };
+            let (a, b, b_rows) = (a.as_ptr(), b.as_ptr().wrapping_add(column), n);
+            let panels = Panels { a, pieces, along, b, b_rows };
             let mut row = 0;
             while row < rows.len() {
                 let (tile, height) = kernels.strip_tile(rows.len() - row, width);
-                if self.far && column == 0 {
-                    self.fetch(row + AHEAD * height, height);
-                }
-                // SAFETY: the slices hold all rows, pieces and whole widths, as was checked above; the
-                // caller's kernels fit the processor.
+                // SAFETY: the slices above hold all rows, pieces and whole widths; the caller's
+                // kernels fit the processor.
                 unsafe {
                     let c = c.as_mut_ptr().add(row * c_rows + column);
                     tile(&panels, rows.as_ptr().add(row), c, c_rows, accumulate);
@@ -81,34 +67,9 @@ impl<T: GemmElement<Sum = T>> Strip<'_, T> {
     }
 }
 
-/// Tiles between the one that is computed and the one whose rows are fetched.
-const AHEAD: usize = 2;
-
-impl<T> Strip<'_, T> {
-    /// Asks for the memory of some rows.
-    fn fetch(&self, first: usize, count: usize) {
-        let Strip { a, rows, pieces, skip, along, .. } = *self;
-        let memory = a.map(Ahead::of);
-        for row in first..(first + count).min(rows.len()) {
-            // What overlaps with the row before was asked for with it.
-            let more = if row > 0 { rows[row].wrapping_sub(rows[row - 1]) } else { along };
-            let (memory, start) = match rows[row].checked_sub(a[0].len()) {
-                None => (memory[0], rows[row]),
-                Some(start) => (memory[1], start),
-            };
-            for piece in pieces {
-                let end = start + piece + skip + along;
-                memory.fetch_all(end - more.min(along)..end);
-            }
-        }
-    }
-}
-
 /// What the tiles of some columns have in common.
 pub(crate) struct Panels<'a, S> {
-    a: [*const S; 2],
-    /// Elements of the first of these slices.
-    first: usize,
+    a: *const S,
     pieces: &'a [usize],
     along: usize,
     b: *const S,
@@ -146,11 +107,10 @@ pub(super) unsafe fn tile<V: Vector, const R: usize, const C: usize>(
 ) {
     // SAFETY: passed on to the caller.
     unsafe {
-        let Panels { a, first, pieces, along, mut b, b_rows } = *panels;
-        let mut from = [a[0]; R];
+        let Panels { a, pieces, along, mut b, b_rows } = *panels;
+        let mut from = [a; R];
         for (i, from) in from.iter_mut().enumerate() {
-            let row = *rows.add(i);
-            *from = if row < first { a[0].add(row) } else { a[1].add(row - first) };
+            *from = a.add(*rows.add(i));
             V::prefetch(c.add(i * c_stride));
             V::prefetch(c.add(i * c_stride + C * V::LANES - 1));
         }
@@ -208,39 +168,23 @@ mod tests {
             (0..count).map(|i| of((i * by % 41) as f64 / 20.0 - 1.0)).collect()
         };
         let (pieces, along) = ([3usize, 0, 40], 7);
-        let most = pieces.len() * along;
+        let depth = pieces.len() * along;
         for kernels in T::special().into_iter().flatten().chain([T::portable()]) {
             for (m, n) in (1..=33).flat_map(|m| (1..=9).map(move |n| (m, 8 * n))) {
                 let rows: Vec<usize> = (0..m).map(|row| row * 5 % 17 + row / 3).collect();
-                let (a, b) = (numbers(90, 7), numbers(most * n, 11));
-                // Wherever the array is cut, rows lie in one of the parts.
-                let cut = [0, 31, a.len()][m % 3];
-                let (first, second) = (&a[..(cut + 60).min(a.len())], &a[cut..]);
-                let moved = |&row: &usize| if row < cut { row } else { row - cut + first.len() };
-                let parts: Vec<usize> = rows.iter().map(moved).collect();
-                let (a_parts, skip) = ([first, second], n / 8 % 3);
-                let (rows_of, along, far) = (&parts[..], along - skip, m % 2 == 0);
-                let strip = Strip {
-                    a: a_parts,
-                    rows: rows_of,
-                    pieces: &pieces,
-                    skip,
-                    along,
-                    far,
-                    b: &b,
-                    n,
-                };
+                let (a, b) = (numbers(90, 7), numbers(depth * n, 11));
+                let strip = Strip { a: &a, rows: &rows, pieces: &pieces, along, b: &b, n };
                 let mut c = vec![of(1.0); m * (n + 3)];
                 strip.write_with(kernels, &mut c, n + 3, false);
                 strip.write_with(kernels, &mut c, n + 3, true);
                 for (i, &row) in rows.iter().enumerate() {
                     for j in 0..n + 3 {
                         let product = |k: usize| -> f64 {
-                            let left: f64 = a[row + pieces[k / along] + skip + k % along].into();
+                            let left: f64 = a[row + pieces[k / along] + k % along].into();
                             let right: f64 = b[k * n + j].into();
                             left * right
                         };
-                        let (inside, depth) = (j < n, pieces.len() * along);
+                        let inside = j < n;
                         let want =
                             if inside { 2.0 * (0..depth).map(product).sum::<f64>() } else { 1.0 };
                         let got: f64 = c[i * (n + 3) + j].into();

@@ -86,25 +86,16 @@ impl Geometry {
             .saturating_add(1)
     }
 
-    /// The windows along an axis that lie in the input, with no zeros between its elements.
-    pub(super) fn inside(&self, axis: usize) -> std::ops::Range<usize> {
-        let Window { stride, low, input_dilation, .. } = self.window;
-        let (input, end) = (self.input[axis], self.output[axis]);
-        // Beyond these many places a window ends behind the input.
-        let room = isize::try_from(self.reach(axis))
-            .ok()
-            .and_then(|reach| low[axis].checked_add_unsigned(input)?.checked_sub(reach))
-            .and_then(|room| usize::try_from(room).ok());
-        let Some(room) = room.filter(|_| input_dilation[axis] == 1 || input == 1) else {
-            return 0..0;
-        };
-        let end = end.min(room / stride[axis] + 1);
-        (low[axis].max(0) as usize).div_ceil(stride[axis]).min(end)..end
-    }
-
     /// Whether all windows lie in the input, and no zeros between its elements.
     pub(super) fn within(&self) -> bool {
-        (0..3).all(|axis| self.inside(axis) == (0..self.output[axis]))
+        (0..3).all(|axis| {
+            let last = (self.output[axis].max(1) - 1).saturating_mul(self.window.stride[axis]);
+            let start = -self.window.low[axis];
+            start >= 0
+                && (self.window.input_dilation[axis] == 1 || self.input[axis] == 1)
+                && last.saturating_add(start as usize).saturating_add(self.reach(axis))
+                    <= self.input[axis]
+        })
     }
 
     /// Windows of the whole batch.

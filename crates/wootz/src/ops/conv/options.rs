@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// assert_eq!(Spatial::from(2), Spatial::from([2]));
 /// assert_ne!(Spatial::from(2), Spatial::from((2, 2)));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spatial(SmallVec<[usize; 3]>);
 
 impl Spatial {
@@ -66,7 +66,7 @@ impl From<(usize, usize, usize)> for Spatial {
 /// assert_eq!(Padding::from(1), Padding::from([1]));
 /// assert_eq!(Padding::from([1, 2]), Padding::sides(&[1, 2], &[1, 2]));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Padding {
     low: SmallVec<[i64; 3]>,
     high: SmallVec<[i64; 3]>,
@@ -123,7 +123,7 @@ impl From<(i64, i64, i64)> for Padding {
 }
 
 /// All that [`conv_general`](super::conv_general) can be told, with MLX's names and defaults.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConvOptions {
     /// Steps of the window.
     pub stride: Spatial,

@@ -63,8 +63,7 @@ fn padding_beyond_all_words_is_an_error() {
     assert!(message.contains("padding") || message.contains("elements"), "{message}");
 }
 
-/// Windows at the border of an image are laid beside it, those inside are read where they lie; in an image that has
-/// its zeros already, all of them are. Sums have one order.
+/// Zeros around an image may be multiplied where they are, or never be there.
 #[test]
 fn zeros_around_an_image_are_the_same_inside_it_to_the_last_bit() -> Result<()> {
     crate::with_device(&crate::Device::cpu(), || {
@@ -93,6 +92,56 @@ fn zeros_around_an_image_are_the_same_inside_it_to_the_last_bit() -> Result<()> 
                         "{rows} × {columns} × {channels}, windows {window:?} at steps of {stride}, {dilation}"
                     );
                 }
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Windows of 3 × 3 are transformed, where an infinity, or a number near the largest, reaches outputs that do not look at it.
+#[test]
+fn what_is_not_finite_reaches_only_outputs_that_look_at_it() -> Result<()> {
+    let (side, channels, outputs) = (13, 17, 18);
+    let spot = |at: usize, value: f32| move |i: usize| (i == at).then_some(value);
+    let none = |_: usize| None;
+    let image: [&dyn Fn(usize) -> Option<f32>; 5] = [
+        &spot((5 * side + 6) * channels + 3, f32::INFINITY),
+        &spot(0, f32::NAN),
+        &none,
+        &none,
+        &|i| Some(if i % 2 == 0 { 2e38 } else { 1.5e38 }),
+    ];
+    let kernel: [&dyn Fn(usize) -> Option<f32>; 5] =
+        [&none, &none, &spot(70, f32::NEG_INFINITY), &spot(9, f32::NAN), &|_| Some(1e-4)];
+    crate::with_device(&crate::Device::cpu(), || {
+        for (image, kernel) in image.into_iter().zip(kernel) {
+            let number = |i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0;
+            let x: Vec<f32> =
+                (0..side * side * channels).map(|i| image(i).unwrap_or(number(i))).collect();
+            let w: Vec<f32> =
+                (0..outputs * 9 * channels).map(|i| kernel(i).unwrap_or(number(i + 5))).collect();
+            let arrays = [
+                Array::from_slice(&x, &[1, side, side, channels])?,
+                Array::from_slice(&w, &[outputs, 3, 3, channels])?,
+            ];
+            let got = conv2d(&arrays[0], &arrays[1], 1, 1, 1, 1)?.to_vec::<f32>()?;
+            for (i, &got) in got.iter().enumerate() {
+                let (place, output) = (i / outputs, i % outputs);
+                let mut want = 0.0;
+                for tap in 0..9 {
+                    let (line, column) = (place / side + tap / 3, place % side + tap % 3);
+                    let inside = (1..=side).contains(&line) && (1..=side).contains(&column);
+                    for channel in 0..channels {
+                        let at = || ((line - 1) * side + column - 1) * channels + channel;
+                        let x = if inside { x[at()] as f64 } else { 0.0 };
+                        want += x * w[(output * 9 + tap) * channels + channel] as f64;
+                    }
+                }
+                let same = match want.is_finite() {
+                    true => (got as f64 - want).abs() <= 2e-5 * want.abs().max(1.0),
+                    false => got as f64 == want || got.is_nan() && want.is_nan(),
+                };
+                assert!(same, "output {output} at {place}: {got} instead of {want}");
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! Where windows lie in memory: in the input itself if none of them looks beyond it, or only few, which are then
-//! laid beside it; else in patches, which are parts of the input with zeros around them and between
-//! their elements; or gathered one by one, if windows are so far apart, or so wide, that this is less.
+//! Where windows lie in memory: in the input itself if none of them looks beyond it; else in patches, which are
+//! parts of the input with zeros around them and between their elements; or gathered one by one, if
+//! windows are so far apart, or so wide, that this is less.
 
 use std::cell::Cell;
 
@@ -41,36 +41,8 @@ impl Area {
         Area { place, ..patch }
     }
 
-    /// For windows of which only few look beyond the input: these are copied, each by itself, and the
-    /// others are read where they lie. Nothing if patches take less.
-    pub(super) fn mostly_in_place(geometry: &Geometry) -> Option<Area> {
-        let pitch = geometry.all_channels();
-        let area = Area { place: Place::Input, extent: geometry.input, pitch };
-        let windows = geometry.output.iter().product::<usize>();
-        let inside = (0..3).map(|axis| geometry.inside(axis).len()).product::<usize>();
-        let copied = (windows - inside).saturating_mul(geometry.taps());
-        let patched = Area::patch(geometry, geometry.output, 1).size();
-        let fits = geometry.window.groups == 1 && area.beside(geometry).1 <= 2 * ELEMENTS;
-        (inside > 0 && fits && copied <= patched / 2).then_some(area)
-    }
-
     pub(super) fn is_input(&self) -> bool {
         self.place == Place::Input
-    }
-
-    /// Windows beside the input have their lines as far apart as those in it: so many of them lie side by
-    /// side, in so many elements.
-    fn beside(&self, geometry: &Geometry) -> (usize, usize) {
-        let last = each_axis(|axis| if axis < 2 { geometry.reach(axis) - 1 } else { 0 });
-        let line = self.extent[2].max(geometry.reach(2));
-        (line / geometry.reach(2), self.offset(last).saturating_add(line * self.pitch))
-    }
-
-    /// Where, of the windows beside the input, a window begins.
-    fn place_beside(&self, geometry: &Geometry, window: usize) -> usize {
-        let (side_by_side, block) = self.beside(geometry);
-        let column = window % side_by_side * geometry.reach(2);
-        window / side_by_side * block + column * self.pitch
     }
 
     /// A patch for so many windows along each axis.
@@ -130,76 +102,23 @@ impl Area {
             rows.extend((0..count).map(|window| window * each));
             return count * each;
         }
-        if self.is_input() {
-            return self.rows_in_place(geometry, position, count, rows);
-        }
         let ([_, down, across], mut patches) = (geometry.window.stride, 0);
         for part in parts(geometry, position, count) {
+            let first = match self.place {
+                Place::Input => {
+                    let (batch, start) = geometry.position(part.position);
+                    let start = each_axis(|axis| start[axis].max(0) as usize);
+                    batch * self.size() + self.offset(start)
+                }
+                _ => patches * self.size(),
+            };
             for line in 0..part.lines {
-                let first = patches * self.size() + self.offset([0, line * down, 0]);
+                let first = first + self.offset([0, line * down, 0]);
                 rows.extend((0..part.columns).map(|column| first + column * across * self.pitch));
             }
             patches += 1;
         }
-        patches * self.size()
-    }
-
-    /// Those that do not lie in the input are numbered as if their memory followed it.
-    fn rows_in_place(
-        &self,
-        geometry: &Geometry,
-        position: usize,
-        count: usize,
-        rows: &mut Vec<usize>,
-    ) -> usize {
-        let (step, behind) = (geometry.window.stride[2] * self.pitch, geometry.batch * self.size());
-        let mut copied = 0;
-        let mut beside = |windows: usize, rows: &mut Vec<usize>| {
-            let places = copied..copied + windows;
-            rows.extend(places.map(|window| behind + self.place_beside(geometry, window)));
-            copied += windows;
-        };
-        for line in lines(geometry, position, count) {
-            let [before, inside, after] = line.columns(geometry);
-            beside(before.len(), rows);
-            if !inside.is_empty() {
-                let (batch, start) = geometry.position(line.position + before.len());
-                let start = each_axis(|axis| start[axis].max(0) as usize);
-                let first = batch * self.size() + self.offset(start);
-                rows.extend((0..inside.len()).map(|column| first + column * step));
-            }
-            beside(after.len(), rows);
-        }
-        let (side_by_side, block) = self.beside(geometry);
-        copied.div_ceil(side_by_side) * block
-    }
-
-    /// Copies the windows that do not lie in the input.
-    fn fill_beside<T: Element>(
-        &self,
-        geometry: &Geometry,
-        (position, count): (usize, usize),
-        x: &[T],
-        to: &mut [T::Wide],
-    ) {
-        let window = Area::patch(geometry, [1; 3], self.pitch);
-        let (kernel, dilation) = (geometry.kernel, geometry.window.kernel_dilation);
-        let outside = lines(geometry, position, count).flat_map(|line| {
-            let [before, _, after] = line.columns(geometry);
-            before.chain(after)
-        });
-        for (number, position) in outside.enumerate() {
-            let first = self.place_beside(geometry, number);
-            let (batch, start) = geometry.position(position);
-            for plane in (0..kernel[0]).map(|plane| plane * dilation[0]) {
-                for line in (0..kernel[1]).map(|line| line * dilation[1]) {
-                    let to = &mut to[first + self.offset([plane, line, 0])..];
-                    let place = [start[0] + plane as isize, start[1] + line as isize, start[2]];
-                    let to = &mut to[..window.extent[2] * self.pitch];
-                    window.copy_line(geometry, (batch, place), x, 0, to);
-                }
-            }
-        }
+        if self.is_input() { 0 } else { patches * self.size() }
     }
 
     /// Copies what these windows look at, from channel `channel` on.
@@ -212,7 +131,7 @@ impl Area {
         to: &mut [T::Wide],
     ) {
         match self.place {
-            Place::Input => self.fill_beside(geometry, (position, count), x, to),
+            Place::Input => {}
             Place::Patches => {
                 let patches = to.chunks_exact_mut(self.size());
                 for (part, to) in parts(geometry, position, count).zip(patches) {
@@ -314,38 +233,6 @@ fn parts(geometry: &Geometry, position: usize, count: usize) -> impl Iterator<It
         };
         position += part.lines * part.columns;
         Some(part)
-    })
-}
-
-/// Windows one after the other that are a line of the output, or a part of one.
-struct Line {
-    position: usize,
-    count: usize,
-}
-
-impl Line {
-    /// The positions of windows before those that lie in the input, of these, and of those behind.
-    fn columns(&self, geometry: &Geometry) -> [std::ops::Range<usize>; 3] {
-        let [planes, rows, columns] = geometry.output;
-        let (first, end) = (self.position, self.position + self.count);
-        let row = first / columns;
-        let inside = |axis: usize, at: usize| geometry.inside(axis).contains(&at);
-        if !inside(0, row / rows % planes) || !inside(1, row % rows) {
-            return [first..end, end..end, end..end];
-        }
-        let within = geometry.inside(2);
-        let start = (row * columns + within.start).clamp(first, end);
-        let stop = (row * columns + within.end).clamp(start, end);
-        [first..start, start..stop, stop..end]
-    }
-}
-
-/// The lines of `count` windows from a position on.
-fn lines(geometry: &Geometry, position: usize, count: usize) -> impl Iterator<Item = Line> {
-    let columns = geometry.output[2];
-    parts(geometry, position, count).flat_map(move |part| {
-        (0..part.lines)
-            .map(move |line| Line { position: part.position + line * columns, count: part.columns })
     })
 }
 

@@ -1,6 +1,7 @@
 //! Convolutions on the CPU: windows are multiplied with weights that were packed once, where they lie
 //! if they can be; else where a part of the input was copied to, with zeros around it. Where every
-//! channel is a group of its own, it is a sum of rows. The gradient of weights gathers windows.
+//! channel is a group of its own, it is a sum of rows. Large windows of 3 × 3 are transformed first, which takes fewer
+//! products. The gradient of weights gathers windows.
 //!
 //! Zeros around the input are multiplied as well, so that NaN and infinities come out alike
 //! everywhere. An element sums its products in the order of the window, whatever the cut.
@@ -9,11 +10,14 @@ mod area;
 mod depthwise;
 mod products;
 mod weight;
+mod winograd;
 
 use self::depthwise::{depthwise, depthwise_weight};
 use self::products::products;
 use self::weight::products_weight;
+use self::winograd::winograd;
 use super::geometry::Geometry;
+use crate::array::DType;
 use crate::cpu::CpuCall;
 use crate::cpu::gemm::GemmElement;
 use crate::cpu::simd::Vectorised;
@@ -33,10 +37,10 @@ impl<T: GemmElement<Sum = T> + Float + Vectorised + bytemuck::Pod> Wide for T {}
 macro_rules! for_dtype {
     ($call:expr, $kernel:ident($($argument:expr),*)) => {
         match $call.meta(0).dtype {
-            crate::array::DType::F32 => $kernel::<f32>($call, $($argument),*),
-            crate::array::DType::F64 => $kernel::<f64>($call, $($argument),*),
-            crate::array::DType::F16 => $kernel::<half::f16>($call, $($argument),*),
-            crate::array::DType::BF16 => $kernel::<half::bf16>($call, $($argument),*),
+            DType::F32 => $kernel::<f32>($call, $($argument),*),
+            DType::F64 => $kernel::<f64>($call, $($argument),*),
+            DType::F16 => $kernel::<half::f16>($call, $($argument),*),
+            DType::BF16 => $kernel::<half::bf16>($call, $($argument),*),
             other => {
                 Err(Error::dtype($call.op.name(), "input", "a floating-point type", other))
             }
@@ -56,7 +60,13 @@ pub(super) fn forward(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<()>
     if geometry.channels == 1 && geometry.outputs == 1 && geometry.window.groups >= NARROW {
         return for_dtype!(call, depthwise(geometry));
     }
-    for_dtype!(call, products(geometry))
+    let finite = match call.meta(0).dtype {
+        DType::F32 if winograd::fits(geometry) => winograd::<f32>(call, geometry)?,
+        DType::F16 if winograd::fits(geometry) => winograd::<half::f16>(call, geometry)?,
+        DType::BF16 if winograd::fits(geometry) => winograd::<half::bf16>(call, geometry)?,
+        _ => false,
+    };
+    if finite { Ok(()) } else { for_dtype!(call, products(geometry)) }
 }
 
 pub(super) fn backward_weight(call: &mut CpuCall<'_>, geometry: &Geometry) -> Result<()> {

@@ -23,9 +23,7 @@ pub(super) fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) 
     let stored: Option<&[T::Wide]> = if wide { bytemuck::try_cast_slice(x).ok() } else { None };
     let (outputs, all, groups) = (geometry.outputs, geometry.all_outputs(), geometry.window.groups);
     let (cut, pitch) = (Cut::new(geometry, geometry.channels), packed.pitch);
-    let in_place = stored.and_then(|_| Area::mostly_in_place(geometry));
-    let area =
-        in_place.unwrap_or_else(|| Area::new(geometry, &cut, geometry.channels, stored.is_some()));
+    let area = Area::new(geometry, &cut, geometry.channels, stored.is_some());
     let slices = Slices::new(geometry, &area);
     // Sums can live in the output.
     let dense = wide && groups == 1 && pitch == all;
@@ -40,8 +38,8 @@ pub(super) fn products<T: Element>(call: &mut CpuCall<'_>, geometry: &Geometry) 
                 let channel = group * geometry.channels;
                 area.fill(geometry, (first, count), x, channel, copied);
                 let a = match stored.filter(|_| area.is_input()) {
-                    Some(x) => [&x[channel..], &*copied],
-                    None => [&*copied, &[]],
+                    Some(x) => &x[channel..],
+                    None => &*copied,
                 };
                 if dense && let Ok(out) = bytemuck::try_cast_slice_mut(out) {
                     slices.multiply(a, &rows, &packed, group, out);
@@ -120,8 +118,6 @@ struct Slices {
     along: usize,
     /// Pieces of a slice, and how much of each: one of them is whole.
     at_once: (usize, usize),
-    /// Whether windows lie in the input.
-    in_place: bool,
 }
 
 impl Slices {
@@ -132,13 +128,13 @@ impl Slices {
             0 => (1, even(along, DEPTH)),
             some => (even(pieces.len(), some), along),
         };
-        Slices { pieces, along, at_once, in_place: area.is_input() }
+        Slices { pieces, along, at_once }
     }
 
     /// The products of windows with the weights of a group.
     fn multiply<W: Wide>(
         &self,
-        a: [&[W]; 2],
+        a: &[W],
         rows: &[usize],
         packed: &Packed<W>,
         group: usize,
@@ -150,10 +146,9 @@ impl Slices {
                 let k = number * some * self.along + start;
                 for column in (0..packed.pitch).step_by(PANEL) {
                     let (panel, n) = packed.panel(group, column);
-                    let (skip, along) = (start, part.min(self.along - start));
-                    // The first columns bring rows of the input near.
-                    let (far, b) = (self.in_place && column == 0, &panel[k * n..]);
-                    let strip = Strip { a, rows, pieces, skip, along, far, b, n };
+                    let along = part.min(self.along - start);
+                    let strip =
+                        Strip { a: &a[start..], rows, pieces, along, b: &panel[k * n..], n };
                     strip.write(&mut sums[column..], packed.pitch, k > 0);
                 }
             }
