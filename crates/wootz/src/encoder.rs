@@ -313,10 +313,12 @@ fn run_on_cpu(
     }
     let mut read_guards: SmallVec<[_; 4]> = SmallVec::new();
     for input in inputs {
-        read_guards.push(match alias(input) {
+        let alias = alias(input);
+        let guard = match alias {
             Some(_) => None,
             None => Some(input.buffer.read().ok_or_else(foreign)?),
-        });
+        };
+        read_guards.push((guard, alias));
     }
     let mut scratch_guard = scratch.and_then(|buffer| buffer.write());
     // Filled in place: a replay of small kernels consists of little else.
@@ -326,13 +328,13 @@ fn run_on_cpu(
         outputs: SmallVec::new(),
         scratch: scratch_guard.as_mut().map_or(&mut [], |guard| guard.bytes_mut()),
     };
-    for (index, (input, guard)) in inputs.iter().zip(&read_guards).enumerate() {
+    for (index, (input, (guard, alias))) in inputs.iter().zip(&read_guards).enumerate() {
         let bytes = match guard {
             Some(guard) if op.reads_bytes(index) => Some(guard.bytes()),
             Some(guard) => Some(guard.aligned(input.meta.dtype.size())?),
             None => None,
         };
-        call.inputs.push(CpuInput { meta: input.meta, bytes, alias: alias(input) });
+        call.inputs.push(CpuInput { meta: input.meta, bytes, alias: *alias });
     }
     for (output, guard) in outputs.iter().zip(&mut write_guards) {
         call.outputs.push(CpuOutput {

@@ -66,8 +66,8 @@ pub trait Op: Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// Whether the CPU kernel reads an input through [`CpuCall::bytes`] only, as it reads quantized
-    /// weights: then they are used as they lie in a mapped file, aligned or not. Any other input
+    /// Whether the CPU kernel reads an input as bytes only (through [`CpuCall::bytes`]), as products
+    /// read weights: then they are used as they lie in a mapped file, aligned or not. Any other input
     /// that is not aligned in its file is copied once.
     fn reads_bytes(&self, _input: usize) -> bool {
         false

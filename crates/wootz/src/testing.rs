@@ -16,6 +16,8 @@ pub struct Counters {
     /// Bytes of arrays that operations wrote; an operation in place, in the memory of an input,
     /// does not count.
     pub written_bytes: u64,
+    /// Bytes of mapped files that were copied for a kernel that wants them aligned.
+    pub copied_bytes: u64,
 }
 
 impl Counters {
@@ -25,6 +27,7 @@ impl Counters {
             inferences: self.inferences - earlier.inferences,
             allocations: self.allocations - earlier.allocations,
             written_bytes: self.written_bytes - earlier.written_bytes,
+            copied_bytes: self.copied_bytes - earlier.copied_bytes,
         }
     }
 }
@@ -35,6 +38,7 @@ pub fn counters() -> Counters {
         inferences: INFERENCES.get(),
         allocations: ALLOCATIONS.get(),
         written_bytes: WRITTEN_BYTES.get(),
+        copied_bytes: COPIED_BYTES.get(),
     }
 }
 
@@ -43,6 +47,7 @@ thread_local! {
     static INFERENCES: Cell<u64> = const { Cell::new(0) };
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
     static WRITTEN_BYTES: Cell<u64> = const { Cell::new(0) };
+    static COPIED_BYTES: Cell<u64> = const { Cell::new(0) };
 }
 
 pub(crate) fn count_inference() {
@@ -55,6 +60,10 @@ pub(crate) fn count_allocation() {
 
 pub(crate) fn count_written(bytes: usize) {
     WRITTEN_BYTES.set(WRITTEN_BYTES.get() + bytes as u64);
+}
+
+pub(crate) fn count_copied(bytes: usize) {
+    COPIED_BYTES.set(COPIED_BYTES.get() + bytes as u64);
 }
 
 /// Whether this is a CI run, where nothing may be skipped: the rule of `cargo xtask`.

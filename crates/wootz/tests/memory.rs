@@ -377,8 +377,9 @@ fn the_gradient_of_an_embedding_takes_its_own_memory_and_some_for_each_token() -
     const WORDS: usize = 1 << 16;
     const DIMS: usize = 64;
     const TOKENS: usize = 12;
-    with_device(&Device::cpu(), || {
+    let of_table = |dtype: DType| {
         let table = wootz::sin(&ramp(&Device::cpu(), WORDS * DIMS))?.reshape(&[WORDS, DIMS])?;
+        let table = table.astype(dtype)?;
         let words: Vec<i32> = (0..TOKENS).map(|i| (i % 5 * WORDS / 5) as i32).collect();
         let tokens = Array::from_slice(&words, &[TOKENS])?;
         wootz::eval([&table, &tokens])?;
@@ -392,16 +393,26 @@ fn the_gradient_of_an_embedding_takes_its_own_memory_and_some_for_each_token() -
         // Rows, their squares, gradients and indices.
         let most = own + 8 * (TOKENS * DIMS * 4) as u64;
         assert!(most < own + WORDS as u64);
-        assert!(own <= used && used <= most, "{used} bytes, of which a gradient has {own}");
+        assert!(
+            own <= used && used <= most,
+            "{dtype}: {used} bytes, of which a gradient has {own}"
+        );
         // Words that occur twice or more are summed, and the others have no gradient.
         for word in [0, WORDS / 5, 4 * WORDS / 5, 77, WORDS - 1] {
             let times = words.iter().filter(|&&w| w as usize == word).count() as f32;
-            let row = |x: &Array| x.index(word as i64)?.to_vec::<f32>();
-            for (slope, x) in row(&gradient[0])?.iter().zip(row(&table)?) {
-                assert!((slope - times * 2.0 * x).abs() <= 1e-5, "word {word}");
+            let wide = |x: &Array| x.astype(DType::F32);
+            // Sums of so few are exact before they are rounded.
+            let want = wide(&table.index(word as i64)?)? * f64::from(2.0 * times);
+            let want = wide(&want.astype(dtype)?)?.to_vec::<f32>()?;
+            let slopes = wide(&gradient[0].index(word as i64)?)?.to_vec::<f32>()?;
+            for (slope, want) in slopes.iter().zip(want) {
+                assert!((slope - want).abs() <= 1e-5, "{dtype}, word {word}");
             }
         }
         Ok(())
+    };
+    with_device(&Device::cpu(), || {
+        [DType::F32, DType::BF16, DType::F16].into_iter().try_for_each(of_table)
     })
 }
 

@@ -127,6 +127,9 @@ pub(crate) struct Prepared {
     constants: SmallVec<[(usize, u64, Class); 4]>,
     steps: Vec<PlanStep>,
     registers: usize,
+    /// All elements, and those of a tile that are fetched ahead in each step.
+    elements: usize,
+    share: usize,
 }
 
 #[derive(Debug)]
@@ -161,9 +164,10 @@ struct PlanStep {
 
 impl Prepared {
     fn new(program: &Program, call: &CpuCall<'_>) -> Result<Prepared> {
-        let output = call.outputs[0].meta;
-        let layouts: SmallVec<[Layout; 5]> = std::iter::once(output.layout.clone())
-            .chain(call.inputs.iter().map(|input| input.meta.layout.broadcast_to(output.shape())))
+        let output_meta = call.outputs[0].meta;
+        let broadcast = |input: &CpuInput<'_>| input.meta.layout.broadcast_to(output_meta.shape());
+        let layouts: SmallVec<[Layout; 5]> = std::iter::once(output_meta.layout.clone())
+            .chain(call.inputs.iter().map(broadcast))
             .collect();
         let (shape, strides) = collapse(&layouts.iter().collect::<SmallVec<[&Layout; 5]>>());
         let input = |(input, strides): (&CpuInput<'_>, Strides)| Input {
@@ -193,6 +197,8 @@ impl Prepared {
             constants: SmallVec::new(),
             steps: Vec::with_capacity(program.steps.len()),
             registers: 0,
+            elements: output_meta.size(),
+            share: 0,
         };
         let stored = |step: usize| program.outputs.iter().position(|&o| o as usize == step);
         let mut last_use = vec![0usize; program.steps.len()];
@@ -262,6 +268,7 @@ impl Prepared {
             let arguments = placed;
             plan.steps.push(PlanStep { function, arguments, register, dtype, width, wide, output });
         }
+        plan.share = TILE.div_ceil(plan.steps.len());
         Ok(plan)
     }
 
@@ -310,14 +317,23 @@ impl Prepared {
             });
         }
         let streamed = self.outputs.iter().any(|output| output.streamed);
-        let outputs = call.outputs.iter_mut().zip(&self.outputs);
-        let outputs = outputs.map(|(given, output)| (&mut *given.bytes, CHUNK * output.size));
-        threads::chunks_all_mut(outputs, |chunk, outputs| {
+        let chunk = |chunk: usize, outputs: &mut [&mut [u8]]| {
             REGISTERS.with_borrow_mut(|registers| {
                 run.chunk(registers.bytes(self.registers), chunk * CHUNK, outputs);
                 stream::finish_if(streamed);
             });
-        });
+        };
+        if self.elements <= CHUNK {
+            // Nothing to share out, and the cost of a small kernel counts.
+            let mut outputs: SmallVec<[&mut [u8]; 2]> = SmallVec::new();
+            for output in &mut call.outputs {
+                outputs.push(&mut *output.bytes);
+            }
+            return chunk(0, &mut outputs);
+        }
+        let outputs = call.outputs.iter_mut().zip(&self.outputs);
+        let outputs = outputs.map(|(given, output)| (&mut *given.bytes, CHUNK * output.size));
+        threads::chunks_all_mut(outputs, chunk);
     }
 }
 
@@ -340,8 +356,7 @@ impl Run<'_> {
         for &(input, place) in &self.plan.scalars {
             self.inputs[input].load(&[], 0, BLOCK, register(registers, place));
         }
-        let share = TILE.div_ceil(steps.len());
-        let elements = outputs[0].len() / self.plan.outputs[0].size;
+        let elements = CHUNK.min(self.plan.elements - start);
         for first in (0..elements).step_by(TILE) {
             let count = TILE.min(elements - first);
             let tile =
@@ -370,7 +385,8 @@ impl Run<'_> {
             }
             for (position, step) in steps.iter().enumerate() {
                 if position + 1 != steps.len() {
-                    let part = (position * share).min(count)..((position + 1) * share).min(count);
+                    let part = position * self.plan.share..(position + 1) * self.plan.share;
+                    let part = part.start.min(count)..part.end.min(count);
                     self.fetch_next(part, &tile, outputs);
                 }
                 self.step(registers, step, &tile, outputs);

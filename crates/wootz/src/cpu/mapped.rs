@@ -55,6 +55,7 @@ impl MappedMemory {
         if self.copy.get().is_none() {
             let mut copy = CpuMemory::alloc(bytes.len())?;
             copy.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+            crate::testing::count_copied(bytes.len());
             let _another_was_first = self.copy.set(copy);
         }
         Ok(self.copy.get().map_or(bytes, CpuMemory::bytes))

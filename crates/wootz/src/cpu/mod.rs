@@ -17,6 +17,7 @@ pub(crate) mod threads;
 pub(crate) mod tile;
 
 use bytemuck::Pod;
+use gemm::Elements;
 use smallvec::SmallVec;
 pub use threads::{set_threads, threads};
 
@@ -92,6 +93,12 @@ impl<'a> CpuCall<'a> {
         let start = meta.layout.offset * meta.dtype.size();
         let bytes = data.get(start..start + meta.bytes());
         bytes.filter(|_| meta.layout.is_contiguous()).ok_or_else(|| self.not_row_major(input))
+    }
+
+    /// The elements of the buffer that an input of any layout lies in. An error if it is aliased. They need
+    /// not be aligned if the operation [reads bytes](Op::reads_bytes) of this input.
+    pub(crate) fn elements<T: Pod>(&self, input: usize) -> Result<Elements<'a, T>> {
+        Ok(Elements::in_bytes(self.strided::<u8>(input)?.data))
     }
 
     /// An input of any layout. An error if it is aliased.

@@ -216,8 +216,8 @@ pub(super) const fn rows_at_once(vectors: usize) -> usize {
     if vectors == 1 { AT_ONCE } else { 2 }
 }
 
-/// The dot products of contiguous rows with widened vectors. The product of row `r` and vector `v`
-/// goes to `r + v * to_stride`.
+/// The dot products of contiguous rows, at any address, with widened vectors. The product of row
+/// `r` and vector `v` goes to `r + v * to_stride`.
 pub(crate) struct Dots<T: GemmElement> {
     rows: *const T,
     stride: isize,
@@ -299,7 +299,7 @@ unsafe fn add_rest<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     // SAFETY: indices stay below `len`, and the arrays are whole vectors.
     unsafe {
         for p in whole..len {
-            left[p - whole] = (*row.add(p)).widen();
+            left[p - whole] = row.add(p).read_unaligned().widen();
             right[p - whole] = *x.add(p);
         }
         for at in (0..SUMS).step_by(V::LANES) {
@@ -312,7 +312,7 @@ unsafe fn add_rest<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     sums[..len - whole].copy_from_slice(&left[..len - whole]);
 }
 
-/// Rows to add up: `count` of them, `stride` apart, times every [`SUMS`]-th element of `x`.
+/// Rows to add up, at any address: `count` of them, `stride` apart, times every [`SUMS`]-th element of `x`.
 pub(crate) struct Axpy<T: GemmElement> {
     rows: *const T,
     stride: isize,
@@ -370,7 +370,7 @@ unsafe fn add_rows<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow, const 
             for i in 0..N {
                 let mut row = [V::Scalar::ZERO; 8];
                 for (at, element) in row.iter_mut().enumerate().take(len - j) {
-                    *element = (*rows[i].add(j + at)).widen();
+                    *element = rows[i].add(j + at).read_unaligned().widen();
                 }
                 sum = V::load(row.as_ptr()).mul_add(V::splat(x[i]), sum);
             }

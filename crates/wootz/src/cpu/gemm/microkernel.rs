@@ -7,6 +7,7 @@
 //! Every tile adds the products of an output element in the order of `k`, whatever its size, so
 //! how the output is cut into tiles never changes a result.
 
+use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::simd::{Lanes, Narrow, Scalar, Vector, portable::Plain};
@@ -19,7 +20,7 @@ pub(crate) const ROWS: usize = 6;
 pub(super) const WIDEST: usize = 32;
 
 /// Element types that can be multiplied.
-pub(crate) trait GemmElement: Copy + Send + Sync + 'static {
+pub(crate) trait GemmElement: Pod + Send + Sync {
     /// What products are summed in.
     type Sum: Scalar;
     /// Columns of the narrowest tile. Others have twice and four times as many.
@@ -55,7 +56,7 @@ pub(crate) struct Packed<S> {
     pub(super) next: isize,
 }
 
-/// Panels that were not packed.
+/// Panels that were not packed, at any address.
 pub(crate) struct Loose<S> {
     pub(super) a: *const S,
     pub(super) a_rows: isize,
@@ -146,7 +147,7 @@ unsafe fn tile<V: Vector, const R: usize, const C: usize, const PACKED: bool>(
                     *right = V::load(b.add(j * V::LANES));
                 }
                 for (i, sums) in sums.iter_mut().enumerate() {
-                    let left = V::splat(*a.offset(i as isize * panels.a_rows));
+                    let left = V::splat(a.offset(i as isize * panels.a_rows).read_unaligned());
                     for (sum, right) in sums.iter_mut().zip(right) {
                         *sum = left.mul_add(right, *sum);
                     }

@@ -10,6 +10,7 @@
 mod block;
 mod finish;
 mod gemv;
+mod matrix;
 mod microkernel;
 mod pack;
 mod simd;
@@ -25,6 +26,8 @@ use std::thread::LocalKey;
 pub(crate) use self::block::Block;
 use self::finish::Addend;
 pub(crate) use self::gemv::FEW;
+use self::matrix::View;
+pub(crate) use self::matrix::{Elements, MatrixRef};
 pub(crate) use self::microkernel::GemmElement;
 use self::microkernel::{Kernels, Loose, Packed, ROWS, WIDEST};
 use self::pack::Panel;
@@ -33,16 +36,6 @@ pub(crate) use self::strip::Strip;
 use crate::cpu::kept::{self, Slot};
 use crate::cpu::threads;
 use crate::error::{Error, Result};
-
-/// A matrix inside a slice, at any strides: element `(i, j)` is
-/// `data[offset + i * row_stride + j * column_stride]`.
-#[derive(Clone, Copy)]
-pub(crate) struct MatrixRef<'a, T> {
-    pub(crate) data: &'a [T],
-    pub(crate) offset: usize,
-    pub(crate) row_stride: isize,
-    pub(crate) column_stride: isize,
-}
 
 /// The matrices of a batch, by number.
 pub(crate) type Matrices<'f, 'a, T> = &'f (dyn Fn(usize) -> MatrixRef<'a, T> + Sync);
@@ -72,7 +65,7 @@ pub(crate) struct Plus<'f, 'a, T> {
 
 impl<T: GemmElement> Product<'_, '_, T> {
     /// Writes row-major matrices one after the other. With `k` zero the products are zeros. An
-    /// error if a view leaves its slice or `output` has another length.
+    /// error if a view leaves its memory or `output` has another length.
     ///
     /// The team is shared out over the batch or inside each product, as fits.
     pub(crate) fn write(&self, output: &mut [T]) -> Result<()> {
@@ -112,7 +105,7 @@ impl<T: GemmElement> Product<'_, '_, T> {
         for i in 0..batch {
             self.job(kernels, i, &mut output[i * m * n..(i + 1) * m * n])?;
         }
-        Err(Error::argument("matmul", "a", "views that stay inside their buffer", "others"))
+        Err(Error::argument("matrix product", "a", "views that stay inside their buffer", "others"))
     }
 
     /// Product `i` of the batch, if its matrices lie inside their buffers.
@@ -193,72 +186,13 @@ impl Run {
     }
 }
 
-/// A matrix whose bounds have been checked.
-struct View<T> {
-    first: *const T,
-    rows: isize,
-    columns: isize,
-}
-
-impl<T> Clone for View<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for View<T> {}
-
-// SAFETY: a view is a shared borrow in all but name.
-unsafe impl<T: Sync> Sync for View<T> {}
-
-impl<T: Copy> View<T> {
-    /// The part that begins at row `i` and column `j`.
-    fn at(self, i: usize, j: usize) -> Self {
-        let by = (i as isize).wrapping_mul(self.rows);
-        let by = by.wrapping_add((j as isize).wrapping_mul(self.columns));
-        View { first: self.first.wrapping_offset(by), ..self }
-    }
-
-    /// # Safety
-    /// `(i, j)` lies inside the sizes the view was checked for.
-    unsafe fn read(self, i: usize, j: usize) -> T {
-        // SAFETY: the element lies inside the slice the view was made of.
-        unsafe { *self.at(i, j).first }
-    }
-
-    fn transposed(self) -> Self {
-        View { first: self.first, rows: self.columns, columns: self.rows }
-    }
-}
-
-impl<T: Copy> MatrixRef<'_, T> {
-    /// The same matrix without a bound on its accesses, if all of them lie inside the slice.
-    fn view(&self, argument: &str, rows: usize, columns: usize) -> Result<View<T>> {
-        let reach = |count: usize, stride: isize| count.saturating_sub(1) as i128 * stride as i128;
-        let (down, across) = (reach(rows, self.row_stride), reach(columns, self.column_stride));
-        let lowest = self.offset as i128 + down.min(0) + across.min(0);
-        let highest = self.offset as i128 + down.max(0) + across.max(0);
-        let empty = rows == 0 || columns == 0;
-        if !empty && (lowest < 0 || highest >= self.data.len() as i128) {
-            let expected = format!("a view inside its buffer of {} elements", self.data.len());
-            let got = format!("one of elements {lowest} to {highest}");
-            return Err(Error::argument("matmul", argument, expected, got));
-        }
-        let first = self.data.as_ptr().wrapping_add(self.offset);
-        // Strides that are never taken are set to values that suit the kernels.
-        let row_stride = if rows == 1 { columns as isize } else { self.row_stride };
-        let column_stride = if columns == 1 { 1 } else { self.column_stride };
-        Ok(View { first, rows: row_stride, columns: column_stride })
-    }
-}
-
 fn check_output<T>(batch: usize, m: usize, n: usize, c: &[T]) -> Result<()> {
     let wanted = batch.checked_mul(m).and_then(|bm| bm.checked_mul(n));
     if wanted == Some(c.len()) {
         return Ok(());
     }
     let wanted = wanted.map_or("more elements than can be".to_string(), |w| w.to_string());
-    Err(Error::argument("matmul", "output", format!("a length of {wanted}"), c.len()))
+    Err(Error::argument("matrix product", "output", format!("a length of {wanted}"), c.len()))
 }
 
 /// One product. The views are valid for the shape, and `c` is writable for `m * n` elements that

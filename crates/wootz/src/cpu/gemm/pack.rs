@@ -4,8 +4,8 @@
 use super::microkernel::GemmElement;
 use super::simd::{Lanes, Narrow, Scalar};
 
-/// What to copy: panels of `width` lines of `k` elements. The element of line `w` at step `p` lies at
-/// `w * across + p * along` from `from` and goes to `p * pitch + w`.
+/// What to copy, from any address: panels of `width` lines of `k` elements. The element of line `w` at
+/// step `p` lies at `w * across + p * along` from `from` and goes to `p * pitch + w`.
 pub(crate) struct Panel<T> {
     pub(super) from: *const T,
     /// From one line to the next.
@@ -156,7 +156,7 @@ unsafe fn plain<T: GemmElement>(panel: &Panel<T>, index: usize, to: *mut T::Sum,
             let x = if w < width {
                 let at = w as isize * across + p as isize * along;
                 // SAFETY: lines below `width` and steps below `k` are readable.
-                unsafe { *from.offset(at) }.widen()
+                unsafe { from.offset(at).read_unaligned() }.widen()
             } else {
                 T::Sum::ZERO
             };

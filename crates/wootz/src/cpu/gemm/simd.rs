@@ -64,7 +64,7 @@ pub(crate) trait Scalar: Copy + Send + Sync + 'static {
 /// An element type as seen by vectors of one family.
 ///
 /// # Safety
-/// As for [`Vector`].
+/// As for [`Vector`], but what is stored to is aligned for the elements.
 pub(super) trait Lanes<V: Narrow>: Copy {
     /// Reads `LANES` elements, widened.
     unsafe fn load(from: *const Self) -> V;
@@ -161,7 +161,7 @@ pub(super) mod portable {
                 #[inline(always)]
                 unsafe fn load(from: *const Self) -> Plain<$s, N> {
                     // SAFETY: the caller gives N readable elements.
-                    Plain(std::array::from_fn(|i| $widen(unsafe { from.add(i).read() })))
+                    Plain(std::array::from_fn(|i| $widen(unsafe { from.add(i).read_unaligned() })))
                 }
                 #[inline(always)]
                 unsafe fn store(v: Plain<$s, N>, to: *mut Self) {
@@ -535,7 +535,7 @@ pub(super) mod neon {
                     let mut lanes = [$zero; $n];
                     for (i, lane) in lanes.iter_mut().enumerate() {
                         // SAFETY: the caller gives the elements.
-                        *lane = $widen(unsafe { from.add(i).read() });
+                        *lane = $widen(unsafe { from.add(i).read_unaligned() });
                     }
                     // SAFETY: the array has as many elements as the vector.
                     unsafe { <$v as Vector>::load(lanes.as_ptr()) }

@@ -70,7 +70,7 @@ impl<T: Tested> Matrix<T> {
 
     fn view(&self) -> MatrixRef<'_, T> {
         let Matrix { ref data, offset, row_stride, column_stride } = *self;
-        MatrixRef { data, offset, row_stride, column_stride }
+        MatrixRef { data: data[..].into(), offset, row_stride, column_stride }
     }
 
     fn at(&self, i: usize, j: usize) -> f64 {
@@ -245,9 +245,9 @@ fn batches_give_what_single_products_give() {
 
 #[test]
 fn views_that_leave_their_buffer_are_errors() {
-    let data = vec![1.0f32; 12];
+    let data = [1.0f32; 12];
     let of = |offset, row_stride, column_stride| MatrixRef {
-        data: &data,
+        data: data[..].into(),
         offset,
         row_stride,
         column_stride,
@@ -275,14 +275,22 @@ fn views_that_leave_their_buffer_are_errors() {
     assert!(product(0, true).is_err());
 }
 
+fn one_row<T: Tested>(data: &[T]) -> MatrixRef<'_, T> {
+    let row_stride = data.len() as isize;
+    MatrixRef { data: data.into(), offset: 0, row_stride, column_stride: 1 }
+}
+
+fn one_column<T: Tested>(data: &[T]) -> MatrixRef<'_, T> {
+    MatrixRef { data: data.into(), offset: 0, row_stride: 1, column_stride: 1 }
+}
+
 #[test]
 fn sums_of_narrow_elements_round_once_ties_to_even() {
     // 1 + 2⁻⁸ lies between two bf16 numbers, of which 1 is even; with 2⁻²⁰ more it rounds up.
     let (a, ones) = ([1.0, 0.00390625, 0.000_000_953_674_3].map(bf16::from_f32), [bf16::ONE; 3]);
-    let of = |data| MatrixRef { data, offset: 0, row_stride: 3, column_stride: 1 };
     for (k, expected) in [(2, 1.0), (3, 1.0078125)] {
         let mut c = [bf16::ZERO];
-        gemm(1, 1, k, of(&a), MatrixRef { row_stride: 1, ..of(&ones) }, &mut c).unwrap();
+        gemm(1, 1, k, one_row(&a), one_column(&ones), &mut c).unwrap();
         assert_eq!(c[0].to_f32(), expected);
     }
     for (bits, expected) in
@@ -357,6 +365,89 @@ fn layouts_do_not_change_bits() {
     }
 }
 
+/// A matrix's elements, so many bytes behind an aligned address.
+struct Shifted<'a, T> {
+    of: &'a Matrix<T>,
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl<'a, T: Tested> Shifted<'a, T> {
+    fn new(of: &'a Matrix<T>, by: usize) -> Self {
+        let elements: &[u8] = bytemuck::cast_slice(&of.data);
+        // Numbers beside the matrix are NaN.
+        let mut bytes = vec![0xff; elements.len() + 128];
+        let start = bytes.as_ptr().align_offset(64) + by;
+        bytes[start..][..elements.len()].copy_from_slice(elements);
+        Shifted { of, bytes, start }
+    }
+
+    fn view(&self) -> MatrixRef<'_, T> {
+        let bytes = &self.bytes[self.start..][..size_of_val(&self.of.data[..])];
+        MatrixRef { data: Elements::in_bytes(bytes), ..self.of.view() }
+    }
+}
+
+fn addresses_agree<T: Tested>(m: usize, n: usize, k: usize, layouts: &[&str]) {
+    let bits = |out: Vec<T>| out.into_iter().map(|x| x.to_f64().to_bits()).collect::<Vec<_>>();
+    let product = |kernels, [a, b, c]: [MatrixRef<'_, T>; 3], with_addend: bool| {
+        let c = |_: usize| c;
+        let plus = with_addend.then_some(Plus { alpha: 1.25, beta: 0.75, c: &c });
+        let mut out = vec![T::from_f64(9.0); m * n];
+        Product { batch: 1, m, n, k, rows: m, a: &|_| a, b: &|_| b, plus }
+            .write_with(kernels, &mut out)
+            .unwrap();
+        bits(out)
+    };
+    for &left in layouts {
+        for &right in layouts {
+            let (a, b) = (Matrix::<T>::new(left, m, k, 3), Matrix::<T>::new(right, k, n, 5));
+            let c = Matrix::<T>::new(left, m, n, 7);
+            for kernels in all_kernels::<T>() {
+                for with_addend in [false, true] {
+                    let want = product(kernels, [a.view(), b.view(), c.view()], with_addend);
+                    for by in [1, size_of::<T>() / 2, size_of::<T>() - 1] {
+                        let shifted = [&a, &b, &c].map(|matrix| Shifted::new(matrix, by));
+                        let got =
+                            product(kernels, shifted.each_ref().map(Shifted::view), with_addend);
+                        let wide = kernels.columns;
+                        let case = format!("{left} by {right}, {wide} wide, {by} bytes on");
+                        assert!(got == want, "{m}x{n}x{k}, {case}, with addend: {with_addend}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn matrices_at_odd_addresses_give_the_bits_of_aligned_ones_on_every_path() {
+    for (m, n, k) in [
+        // A few rows or columns, cut along `k` or not.
+        (1, 1, 700),
+        (1, 37, 1100),
+        (37, 1, 1100),
+        (1, 2100, 35),
+        (3, 37, 531),
+        (41, 2, 1037),
+        (4, 1030, 9),
+        // Small, with and without columns that are packed.
+        (19, 23, 29),
+        (9, 16, 21),
+        // Blocks whose left matrix is read where it lies, if it is of what is summed in, and others.
+        (67, 70, 530),
+        (13, 1030, 40),
+    ] {
+        let layouts = ["rows", "columns", "spread"];
+        addresses_agree::<f32>(m, n, k, &layouts);
+        addresses_agree::<f64>(m, n, k, &layouts);
+        addresses_agree::<f16>(m, n, k, &layouts);
+        addresses_agree::<bf16>(m, n, k, &layouts);
+    }
+    // Sums that are kept between parts of `k`.
+    addresses_agree::<bf16>(6, 19, 17000, &["rows", "columns"]);
+}
+
 fn addends_are_right<T: Tested>(m: usize, n: usize, k: usize) {
     let (a, b) = (Matrix::<T>::new("rows", m, k, 3), Matrix::<T>::new("columns", k, n, 5));
     let sum = |i: usize, j: usize| (0..k).map(|p| a.at(i, p) * b.at(p, j)).sum();
@@ -415,10 +506,9 @@ fn products_are_scaled_and_added_to_on_every_path() {
 #[test]
 fn an_addend_is_added_before_the_only_rounding() {
     // 1 + 2⁻⁸ is a tie that goes down to 1 in bf16; with 2⁻⁸ more it is a number.
-    let of = |data| MatrixRef { data, offset: 0, row_stride: 2, column_stride: 1 };
     let (a, ones) = ([1.0, 0.00390625].map(bf16::from_f32), [bf16::ONE; 2]);
     let c = [bf16::from_f32(0.00390625)];
-    let (a, b, c) = (|_| of(&a), |_| MatrixRef { row_stride: 1, ..of(&ones) }, |_| of(&c));
+    let (a, b, c) = (|_| one_row(&a), |_| one_column(&ones), |_| one_row(&c));
     let plus = Some(Plus { alpha: 1.0, beta: 1.0, c: &c });
     let mut out = [bf16::ZERO];
     let product = Product { batch: 1, m: 1, n: 1, k: 2, rows: 1, a: &a, b: &b, plus };

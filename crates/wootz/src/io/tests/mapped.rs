@@ -5,7 +5,10 @@ use crate::array::{DType, Meta};
 use crate::cpu::CpuCall;
 use crate::encoder::{Encoder, Workspace};
 use crate::op::{Metas, Op};
-use crate::testing::devices;
+use crate::ops::{
+    Factor, Gate, addmm, gather_mm, matmul, matmul_each, matmul_glu, multiply, slice, take,
+};
+use crate::testing::{counters, devices};
 
 /// A file with a few bytes before numbers.
 fn numbers(skip: usize, count: usize) -> MappedFile {
@@ -28,13 +31,25 @@ fn kernels_of_every_kind_read_a_file_at_any_offset() -> Result<()> {
             let values: Vec<f32> = (0..2000).map(|i| i as f32 - 3.0).collect();
             let y = Array::from_slice_on(&values, &[50, 40], &device)?;
             type Made = fn(&Array) -> Result<Array>;
-            let kernels: [Made; 6] = [
+            let kernels: [Made; 9] = [
                 |x| Ok(x.clone()),
                 |x| Ok(&(x * 2.0) + 1.0),
                 |x| x.transpose()?.contiguous(),
                 |x| x.sum(-1),
-                |x| crate::ops::matmul(&x.transpose()?, x),
+                |x| matmul(&x.transpose()?, x),
                 |x| crate::ops::softmax(&(x * 0.01), -1),
+                |x| addmm(x, x, &slice(x, &[0, 0], &[40, 40], &[1, 1])?, 0.5, 2.0),
+                |x| {
+                    let rows = slice(x, &[7, 0], &[12, 40], &[1, 1])?.reshape(&[5, 1, 40])?;
+                    let tables = x.reshape(&[5, 10, 40])?.swapaxes(-1, -2)?;
+                    let chosen = Array::from_slice_on(&[3u32, 0, 3, 4, 1], &[5], x.device())?;
+                    gather_mm(&rows, &tables, None, Some(&chosen), false)
+                },
+                |x| {
+                    let (row, x) = (slice(x, &[9, 0], &[10, 40], &[1, 1])?, Factor::Dense(x));
+                    let each = matmul_each(&row, &[x, x])?;
+                    multiply(&each[1], matmul_glu(&row, x, x, Gate::Silu)?)
+                },
             ];
             for (number, kernel) in kernels.iter().enumerate() {
                 let (got, want) = (kernel(&x)?.to_bytes()?, kernel(&y)?.to_bytes()?);
@@ -100,10 +115,55 @@ fn a_kernel_that_reads_bytes_gets_the_files_and_others_an_aligned_copy() -> Resu
     assert_eq!(distance(&x, true)?, 3);
     assert_eq!(distance(&x, false)?, 0);
     // Rows of it are at the same distance, 160 bytes each.
-    let rows = crate::ops::slice(&x, &[1, 0], &[3, 40], &[1, 1])?;
+    let rows = slice(&x, &[1, 0], &[3, 40], &[1, 1])?;
     assert_eq!((distance(&rows, true)?, distance(&rows, false)?), ((3 + 160) % 64, 160 % 64));
     let apart = numbers(8, 40);
     assert_eq!(distance(&matrix(&apart, 8, 1, &Device::cpu()), false)?, 8);
+    Ok(())
+}
+
+#[test]
+fn products_and_lookups_copy_nothing_of_a_file() -> Result<()> {
+    let cpu = Device::cpu();
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let shape = [3, 24, 32];
+        let count = shape.iter().product::<usize>() * dtype.size();
+        // The high byte of every number makes it a small one.
+        let bytes: Vec<u8> = (0..=count).map(|i| if i % 2 == 0 { 0x3c } else { i as u8 }).collect();
+        let file = MappedFile::from_bytes("odd", &bytes)?;
+        let experts = file.array(1..bytes.len(), &shape, dtype, &cpu)?;
+        let aligned = Array::from_bytes_on(&bytes[1..], &shape, dtype, &cpu)?;
+        for tokens in [1, 3, 20] {
+            let x = Array::from_slice_on(&vec![1f32; tokens * 32], &[tokens, 32], &cpu)?;
+            let x = x.astype(dtype)?;
+            let run = |experts: &Array| -> Result<Vec<Vec<u8>>> {
+                let (w, each) = (experts.index(1)?, experts.swapaxes(-1, -2)?);
+                let turned = w.transpose()?;
+                let chosen = Array::from_slice_on(&[2u32, 0], &[2], &cpu)?;
+                let mut results = vec![
+                    matmul(&x, &turned)?,
+                    matmul(&w, &x.transpose()?)?,
+                    addmm(&turned.index(3)?, &x, &turned, 0.5, 2.0)?,
+                    gather_mm(&x, &each, None, Some(&chosen), false)?,
+                    take(&w, &chosen, Some(0))?,
+                ];
+                if dtype != DType::F64 {
+                    let w = Factor::Dense(&w);
+                    results.extend(matmul_each(&x, &[w, w])?);
+                    results.push(matmul_glu(&x, w, w, Gate::Silu)?);
+                }
+                results.iter().map(Array::to_bytes).collect()
+            };
+            let before = counters();
+            let got = run(&experts)?;
+            assert_eq!(counters().since(&before).copied_bytes, 0, "{dtype}, {tokens} tokens");
+            assert_eq!(got, run(&aligned)?, "{dtype}, {tokens} tokens");
+        }
+        // Others need the region aligned.
+        let before = counters();
+        experts.index(1)?.sum(-1)?.eval()?;
+        assert_eq!(counters().since(&before).copied_bytes, count as u64, "{dtype}");
+    }
     Ok(())
 }
 

@@ -1,13 +1,12 @@
 //! Matrix products on the CPU.
 
-use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::Addmm;
 use super::plan::{Matrix, Plan};
 use crate::array::DType;
 use crate::cpu::CpuCall;
-use crate::cpu::gemm::{GemmElement, MatrixRef, Plus, Product};
+use crate::cpu::gemm::{Elements, GemmElement, MatrixRef, Plus, Product};
 use crate::error::{Error, Result};
 
 pub(super) fn run(call: &mut CpuCall<'_>, add: Option<Addmm>) -> Result<()> {
@@ -20,13 +19,13 @@ pub(super) fn run(call: &mut CpuCall<'_>, add: Option<Addmm>) -> Result<()> {
     }
 }
 
-fn run_as<T: GemmElement + Pod>(call: &mut CpuCall<'_>, add: Option<Addmm>) -> Result<()> {
+fn run_as<T: GemmElement>(call: &mut CpuCall<'_>, add: Option<Addmm>) -> Result<()> {
     // What is added comes before the factors.
     let first = add.is_some() as usize;
     let addend = add.map(|_| call.meta(0));
     let plan = Plan::new(call.op.name(), call.meta(first), call.meta(first + 1), addend)?;
-    let (a, b) = (call.strided::<T>(first)?.data, call.strided::<T>(first + 1)?.data);
-    let c = if add.is_some() { call.strided::<T>(0)?.data } else { &[] };
+    let (a, b) = (call.elements::<T>(first)?, call.elements::<T>(first + 1)?);
+    let c = if add.is_some() { call.elements::<T>(0)? } else { Elements::in_bytes(&[]) };
     let view = |data, Matrix { rows, columns, .. }: Matrix, offset| MatrixRef {
         data,
         offset,

@@ -11,6 +11,11 @@ use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
 const COOPERATIVE: &str = concat!(include_str!("factors.wgsl"), include_str!("cooperative.wgsl"));
 const TILED: &str = concat!(include_str!("factors.wgsl"), include_str!("tiled.wgsl"));
+/// How factors come into workgroup memory: one by one, or two of a word.
+const FILL: &str = include_str!("fill.wgsl");
+/// Where their text stands.
+const FILL_HERE: &str = "// FILL\n";
+const FILL_PAIRS: &str = include_str!("fill_pairs.wgsl");
 const GEMV: &str = include_str!("gemv.wgsl");
 const ZEROS: &str = include_str!("zeros.wgsl");
 const PLACE: &str = include_str!("place.wgsl");
@@ -294,13 +299,32 @@ impl Form {
     /// The kernel's text with accessors for the dtype, more parameters, and the functions that it
     /// needs.
     pub(crate) fn text(&self, dtype: DType, fields: &str, functions: &str) -> String {
-        self.text_of(["a", "b"], dtype, fields, functions)
+        if self.native || packed::per_word(dtype) != 2 || !self.body.contains(FILL_HERE) {
+            return self.text_of(["a", "b"], dtype, fields, functions);
+        }
+        let widen = format!("wz_widen_{}", dtype.name());
+        let halves = ["a", "b"].map(|name| {
+            format!("fn {name}_of(word: u32, i: u32) -> f32 {{ return {widen}(word, i & 1u); }}\n")
+        });
+        let functions = [functions, &halves[0], &halves[1]].concat();
+        self.text_with(FILL_PAIRS, ["a", "b"], dtype, fields, &functions)
     }
 
     /// The same with other names for the arguments' elements, where the functions say what `a` and
     /// `b` are.
     pub(crate) fn text_of(
         &self,
+        names: [&str; 2],
+        dtype: DType,
+        fields: &str,
+        functions: &str,
+    ) -> String {
+        self.text_with(FILL, names, dtype, fields, functions)
+    }
+
+    fn text_with(
+        &self,
+        fill: &str,
         names: [&str; 2],
         dtype: DType,
         fields: &str,
@@ -322,7 +346,7 @@ impl Form {
         text.push_str(&pair_writer("out", 2, dtype, self.even));
         text.push_str(functions);
         text.push_str(&self.constants);
-        text.push_str(&self.body.replace("// MORE", fields));
+        text.push_str(&self.body.replace("// MORE", fields).replace(FILL_HERE, fill));
         text
     }
 }

@@ -39,11 +39,8 @@ pub(crate) fn entries() -> Vec<Entry> {
         case("one", &[1, 1], &[1, 1]),
         case("more than one tile", &[35, 33], &[33, 67]),
         case("large tiles", &[65, 19], &[19, 130]),
-        // Each element once for every tile of 64 beside it; a word of bfloat16 is read for each of
-        // its two elements.
-        case("whole tiles", &[128, 64], &[64, 128])
-            .dtypes(&[DType::F32, DType::F16])
-            .moves(128 * (64 * 2 + 64 * 2 + 128), 1.5),
+        // Each element once for every tile of 64 beside it.
+        case("whole tiles", &[128, 64], &[64, 128]).moves(128 * (64 * 2 + 64 * 2 + 128), 1.5),
         case("row times matrix", &[1, 70], &[70, 9]),
         case("matrix times column", &[9, 70], &[70, 1]),
         case("dot", &[300], &[300]),
@@ -384,6 +381,10 @@ impl Op for Matmul {
         infer(self, inputs, 0)
     }
 
+    fn reads_bytes(&self, _: usize) -> bool {
+        true
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         cpu::run(call, None)
     }
@@ -431,6 +432,10 @@ impl Op for Addmm {
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         infer(self, inputs, 1)
+    }
+
+    fn reads_bytes(&self, _: usize) -> bool {
+        true
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {

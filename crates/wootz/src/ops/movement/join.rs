@@ -84,7 +84,14 @@ pub fn concatenate(arrays: &[impl Borrow<Array>], axis: impl Into<Axes>) -> Resu
     };
     let dtype = arrays.iter().map(|x| x.borrow().dtype()).reduce(DType::promote);
     let dtype = dtype.unwrap_or(first.borrow().dtype());
-    let axis = one_axis(op, &axis.into(), first.borrow().rank())?;
+    let axis = axis.into();
+    // A single number is itself along any axis, as in MLX.
+    if let ([only], Axes::These(_)) = (arrays, &axis)
+        && only.borrow().rank() == 0
+    {
+        return Ok(only.borrow().clone());
+    }
+    let axis = one_axis(op, &axis, first.borrow().rank())?;
     let prepare = |x: &Array| match axis {
         Some(_) => astype(x, dtype),
         None => flatten(&astype(x, dtype)?, 0, -1),

@@ -40,6 +40,7 @@ fn concatenate_joins_any_layouts_and_widths() -> Result<()> {
     assert!(concatenate(&Vec::<Array>::new(), 0).is_err());
     let scalar = Array::scalar(1, DType::I32)?;
     assert!(matches!(concatenate(&[&scalar, &scalar], 0), Err(Error::Axis { .. })));
+    assert_eq!(concatenate(&[&scalar], 0)?.shape(), &[] as &[usize]);
     let mixed = concatenate(&[Array::new([1])?, Array::new([1.5f32])?], 0)?;
     assert_eq!(mixed.to_vec::<f32>()?, [1.0, 1.5]);
     Ok(())

@@ -3,7 +3,7 @@
 
 use super::forward::State;
 use super::{Wide, soften};
-use crate::cpu::gemm::{MatrixRef, Product};
+use crate::cpu::gemm::{Elements, MatrixRef, Product};
 use crate::cpu::simd::Real;
 use crate::cpu::simd::rows::{self, LANES, Lanes};
 
@@ -21,6 +21,7 @@ pub(super) fn scores<W: Wide>(
     [count, keys, dims, pitch]: [usize; 4],
     scores: &mut [W],
 ) {
+    let [q, k] = [q, k].map(Elements::from);
     let q = |_| MatrixRef { data: q, offset: 0, row_stride: pitch as isize, column_stride: 1 };
     let k = |_| MatrixRef { data: k, offset: 0, row_stride: 1, column_stride: pitch as isize };
     multiply(&q, &k, [count, keys, dims], scores);
@@ -33,6 +34,7 @@ pub(super) fn add_values<W: Wide>(
     [count, keys, dims, pitch]: [usize; 4],
     sums: &mut [W],
 ) {
+    let [powers, v] = [powers, v].map(Elements::from);
     let a = |_| MatrixRef { data: powers, offset: 0, row_stride: keys as isize, column_stride: 1 };
     let b = |_| MatrixRef { data: v, offset: 0, row_stride: pitch as isize, column_stride: 1 };
     let mut product = vec![W::ZERO; count * dims];

@@ -4,12 +4,11 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-use bytemuck::Pod;
 use half::{bf16, f16};
 
 use super::GatherMmBackward;
 use crate::array::{DType, Layout};
-use crate::cpu::gemm::{FEW, GemmElement, MatrixRef, Product};
+use crate::cpu::gemm::{Elements, FEW, GemmElement, MatrixRef, Product};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 use crate::ops::indexing::offsets::{by_index, check, place};
@@ -89,7 +88,7 @@ struct Rows<'a, T: Clone> {
     column: isize,
 }
 
-impl<'a, T: Pod> Rows<'a, T> {
+impl<'a, T: GemmElement> Rows<'a, T> {
     /// The rows of the matrices with these numbers; those of one are not copied.
     fn new(
         data: &'a [T],
@@ -131,6 +130,7 @@ impl<'a, T: Pod> Rows<'a, T> {
     fn matrix_from(&self, first: usize) -> MatrixRef<'_, T> {
         let Rows { data, offset, row, column } = self;
         let offset = offset.wrapping_add_signed(first as isize * row);
+        let data = Elements::from(&data[..]);
         MatrixRef { data, offset, row_stride: *row, column_stride: *column }
     }
 
@@ -156,11 +156,11 @@ fn run<W: Send>(tasks: Vec<(usize, W)>, work: impl Fn(W) -> Result<()> + Sync) -
     failure.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
 }
 
-fn products<T: GemmElement + Pod>(call: &mut CpuCall<'_>) -> Result<()> {
+fn products<T: GemmElement>(call: &mut CpuCall<'_>) -> Result<()> {
     let (a, b) = (&call.meta(0).layout, &call.meta(1).layout);
     let (m, k, n) = (a.shape[1], a.shape[2], b.shape[2]);
     let groups = Groups::new(call, a.shape[0], b.shape[0])?;
-    let (a_data, b_data) = (call.strided::<T>(0)?.data, call.strided::<T>(1)?.data);
+    let (a_data, b_data) = (call.strided::<T>(0)?.data, call.elements::<T>(1)?);
     let out = call.output::<T>(0)?;
     if out.is_empty() {
         return Ok(());
@@ -181,7 +181,12 @@ fn products<T: GemmElement + Pod>(call: &mut CpuCall<'_>) -> Result<()> {
     }
     run(tasks, |(right, products, mut outputs): (usize, &[usize], Vec<&mut [T]>)| {
         let left = Rows::new(a_data, a, products.iter().map(|&product| groups.left[product]));
-        let right = Rows::new(b_data, b, std::iter::once(right));
+        let right = MatrixRef {
+            data: b_data,
+            offset: b.offset.wrapping_add_signed(right as isize * b.strides[0]),
+            row_stride: b.strides[1],
+            column_stride: b.strides[2],
+        };
         let write = |output: &mut [T]| {
             output.chunks_mut(rows * n).enumerate().try_for_each(|(i, output)| {
                 let left = left.matrix_from(i * rows);
@@ -192,7 +197,7 @@ fn products<T: GemmElement + Pod>(call: &mut CpuCall<'_>) -> Result<()> {
                     k,
                     rows,
                     a: &|_| left,
-                    b: &|_| right.matrix(),
+                    b: &|_| right,
                     plus: None,
                 }
                 .write(output)
@@ -210,7 +215,7 @@ fn products<T: GemmElement + Pod>(call: &mut CpuCall<'_>) -> Result<()> {
     })
 }
 
-fn sums<T: GemmElement + Pod>(call: &mut CpuCall<'_>, op: &GatherMmBackward) -> Result<()> {
+fn sums<T: GemmElement>(call: &mut CpuCall<'_>, op: &GatherMmBackward) -> Result<()> {
     let (a, dy) = (&call.meta(0).layout, &call.meta(1).layout);
     let (inner, k, n) = (a.shape[1], a.shape[2], dy.shape[2]);
     let groups = Groups::new(call, a.shape[0], op.experts)?;

@@ -68,10 +68,8 @@ pub(super) fn entries() -> Vec<Entry> {
                 experts("experts, more than a tile", &[21, 1, 1, 33], &[3, 35, 33], &[21, 2]),
                 experts("1025 tokens", &[1025, 1, 1, 8], &[3, 40, 8], &[1025, 1])
                     .dtypes(&[DType::F32]),
-                // Weights once, and rows of tokens for each of two tiles of 32 columns; a word of a packed type
-                // is read for each of its two elements.
+                // Weights once, and rows of tokens for each of two tiles of 32 columns.
                 experts("weights that are read once", &[24, 1, 1, 64], &[4, 64, 64], &[24, 1])
-                    .dtypes(&[DType::F32])
                     .moves(4 * 64 * 64 + 2 * 24 * 64 + 24 * 64, 1.5),
                 case("matrices", (&[2, 3, 5], &[4, 5, 6], &[7], &[7]), false),
                 case("batches", (&[2, 1, 3, 5], &[2, 2, 7, 5], &[3, 1], &[1, 2]), true),
@@ -294,6 +292,11 @@ impl Op for GatherMm {
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         groups_bytes(inputs, inputs[1].shape()[0], gpu)
+    }
+
+    fn reads_bytes(&self, input: usize) -> bool {
+        // The experts' weights; rows of the left matrices are laid together.
+        input == 1
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
