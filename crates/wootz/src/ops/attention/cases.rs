@@ -8,8 +8,8 @@ use super::{
 use crate::array::{Array, DType};
 use crate::device::{Device, with_device};
 use crate::error::Result;
-use crate::op::{Case, Entry, Tolerance, evaluate_argument};
-use crate::ops::{Quantized, arange, less};
+use crate::op::{Case, CaseCall, Entry, Tolerance, evaluate_argument};
+use crate::ops::{Quantized, arange, less, where_};
 use crate::quant::Scheme;
 
 /// For cases whose kernels differ from others' by little: every text takes a while to compile.
@@ -92,6 +92,22 @@ fn first_keys(x: &[Array]) -> Result<Vec<Array>> {
     Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
 }
 
+/// Attention with the lowest `float32` added to the scores of the first keys, as masks of padding have it: they
+/// count for nothing beside the others, though whole tiles hold nothing else.
+fn after_padding(x: &[Array], hidden: usize, sinks: Option<&Array>) -> Result<Array> {
+    let mask = padding(x[0].device(), hidden, x[1].shape()[2])?;
+    let options = AttentionOptions { mask: Some(&mask), sinks, ..AttentionOptions::new(SCALE) };
+    attention(&x[0], &x[1], &x[2], &options)
+}
+
+/// The mask of [`after_padding`].
+fn padding(device: &Device, hidden: usize, keys: usize) -> Result<Array> {
+    let numbers = with_device(device, || arange(0, keys, 1, DType::I32))?;
+    let mask = where_(&less(&numbers, hidden as i32)?, f32::MIN, 0.0f32)?;
+    evaluate_argument(&mask)?;
+    Ok(mask)
+}
+
 fn forward() -> Vec<Case> {
     let all = || plain(|_| {});
     let causal = || plain(|options| options.causal = true);
@@ -114,7 +130,14 @@ fn forward() -> Vec<Case> {
         shapes(1, [1, 1], [255, 255], [8, 8])
             .case("255, all keys", &[], all())
             .moves(255 * 8 * (2 + 8 * 2), 1.5),
-        shapes(1, [1, 1], [255, 255], [8, 8]).case("255, window", &[], window()),
+        // Of keys and values those that a tile of 32 queries sees: 5 before its own, and those up to its last.
+        shapes(1, [1, 1], [255, 255], [8, 8])
+            .case("255, window", &[], window())
+            .moves(8 * (2 * 255 + 2 * (255 + 7 * 5)), 1.5),
+        shapes(2, [4, 2], [255, 255], [8, 8])
+            .case("255, causal", &[], causal())
+            .dtypes(TWO)
+            .moves(2 * 4 * 8 * (2 * 255 + 2 * (28 * 32 + 255)), 1.3),
         shapes(2, [2, 1], [17, 40], [8, 8]).case("window, more keys", &[], window()),
         shapes(1, [1, 1], [3, 5], [80, 33]).case("odd dims", &[], all()),
         shapes(1, [2, 1], [3, 3], [256, 96]).case("256 dims", &[], causal()).dtypes(SINGLE),
@@ -161,6 +184,19 @@ fn forward() -> Vec<Case> {
             .case("keys that a mask hides", &[], first_keys)
             .dtypes(TWO)
             .moves(96 * 64 * 2 + 3 * 32 * 64 * 2, 1.5),
+        shapes(1, [2, 1], [17, 96], [8, 8])
+            .case("padding of the lowest number", &[], |x| Ok(vec![after_padding(x, 40, None)?]))
+            .dtypes(SINGLE),
+        shapes(1, [2, 1], [17, 96], [5, 5])
+            .case("padding and sinks, odd dims", &[&[2]], |x| {
+                Ok(vec![after_padding(x, 40, Some(&x[3]))?])
+            })
+            .dtypes(SINGLE),
+        shapes(1, [1, 1], [1, 700], [8, 8])
+            .case("padding, one query of many keys", &[], |x| {
+                Ok(vec![after_padding(x, 330, None)?])
+            })
+            .dtypes(SINGLE),
         shapes(2, [2, 1], [5, 18], [8, 8])
             .case("additive mask of heads", &[&[2, 1, 1]], masked)
             .dtypes(SINGLE),
@@ -441,6 +477,15 @@ fn quantized() -> Vec<Case> {
         AttentionOptions { causal: true, ..AttentionOptions::new(SCALE) }
     }
     let eight = [[8, 32]; 2];
+    let mut padded = shapes(1, [2, 1], [17, 96], [32, 32])
+        .quantized("padding of the lowest number", eight, &[], all)
+        .dtypes(SINGLE);
+    padded.call = CaseCall(Box::new(move |x| {
+        let mask = padding(x[0].device(), 40, 96)?;
+        let options = AttentionOptions { mask: Some(&mask), ..AttentionOptions::new(SCALE) };
+        let (k, v) = (weights(eight[0], &x[1..4])?, weights(eight[1], &x[4..7])?);
+        Ok(vec![quantized_attention(&x[0], &k, &v, &options)?])
+    }));
     vec![
         shapes(2, [4, 2], [1, 17], [64, 32]).quantized("8 bits, one query", eight, &[], all),
         shapes(1, [2, 1], [17, 29], [64, 64]).quantized("4 bits", [[4, 64]; 2], &[], causal),
@@ -467,6 +512,7 @@ fn quantized() -> Vec<Case> {
             })
             .fixed(7, DType::Bool, 0.0..2.0)
             .dtypes(TWO),
+        padded,
         shapes(3, [2, 1], [3, 40], [32, 32])
             .quantized("valid lengths", [[4, 32]; 2], &[&[3]], |x| AttentionOptions {
                 causal: true,

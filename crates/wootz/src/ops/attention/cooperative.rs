@@ -266,6 +266,8 @@ impl Matrices {
              if (lane == 0u) {{\n\
              shrinks[r] = factor;\n\
              if (factor != 1.0) {{ atomicStore(&shrunk, 1u); }}\n}}\n\
+             // Nothing times an infinity is NaN.\n\
+             if (factor == 0.0) {{ (*sums).marks |= (*sums).marks.yx; }}\n\
              let needed = workgroupUniformLoad(&shrunk);\n\
              if (lid == 0u) {{ atomicStore(&shrunk, 0u); }}\n\
              if (needed != 0u) {{\n{place}{steps}}}\n}}\n"

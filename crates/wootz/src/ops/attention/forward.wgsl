@@ -71,8 +71,8 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             tile_set(r, c, select(bitcast<u32>(power_of(bits, top)), ABSENT, bits == HIDDEN));
         }
         workgroupBarrier();
-        // Before the first score there is nothing to shrink.
-        let shrink = select(wz_exp(most - top), 1.0, most == LOWEST);
+        // Before the first score there is nothing to shrink. Scores may be as low as the sentinel: the total tells.
+        let shrink = select(wz_exp(most - top), 1.0, wz_iszero(total));
         most = top;
         total *= shrink;
         shrink_v(&sums, shrink, r, lane, lid, subgroup);

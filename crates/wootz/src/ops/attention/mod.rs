@@ -57,7 +57,7 @@ pub use spec::{AttentionSpec, Lengths, MOST_DIMS, MaskKind};
 
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
-use crate::ops::reshape;
+use crate::ops::{clip, minimum, reshape};
 
 const NAME: &str = "scaled_dot_product_attention";
 
@@ -96,7 +96,8 @@ pub struct AttentionOptions<'a> {
     /// Keys are seen where it is true, or it is added to the scores. It broadcasts to
     /// `[batch, heads, queries, keys]`.
     pub mask: Option<&'a Array>,
-    /// One score for each head that takes part in the softmax and then is dropped.
+    /// One score for each head that takes part in the softmax and then is dropped, of a dtype that promotes to the
+    /// result's.
     pub sinks: Option<&'a Array>,
     /// How many keys are valid, an integer, or one for each batch: what lies behind them is never
     /// seen, and the last of them is where the last query is. More than there are is an error.
@@ -269,6 +270,9 @@ fn optional_inputs(
         inputs.push(reshape(&mask, &shape)?.contiguous()?);
     }
     if let Some(sinks) = options.sinks {
+        if DType::promote(sinks.dtype(), dtype) != dtype {
+            return Err(Error::dtype(op, "sinks", dtype, sinks.dtype()));
+        }
         inputs.push(sinks.astype(dtype)?.contiguous()?);
     }
     match (options.key_length, options.sequences) {
@@ -305,7 +309,14 @@ fn integers(op: &'static str, argument: &str, x: &Array) -> Result<Array> {
     if x.dtype().is_float() || x.dtype() == DType::Bool {
         return Err(Error::dtype(op, argument, "an integer type", x.dtype()));
     }
-    x.astype(DType::I32)
+    // What does not fit becomes a number that is as wrong, and not one that may be right.
+    let most = i64::from(i32::MAX);
+    let fitting = match x.dtype() {
+        DType::I64 => clip(x, Some(-most), Some(most))?,
+        DType::U32 | DType::U64 => minimum(x, most)?,
+        _ => x.clone(),
+    };
+    fitting.astype(DType::I32)
 }
 
 fn first(op: &'static str, outputs: impl IntoIterator<Item = Array>) -> Result<Array> {

@@ -325,6 +325,16 @@ fn bad_arguments_are_errors_with_the_numbers() {
     let sinks = x(&[2]);
     let options = AttentionOptions { sinks: Some(&sinks), ..plain };
     says(attention(&q, &k, &k, &options), &["sinks", "[6]", "[2]"]);
+    let [half, half_k] = [&q, &k].map(|x| x.astype(DType::F16).unwrap());
+    for dtype in [DType::F32, DType::BF16] {
+        let sinks = x(&[6]).astype(dtype).unwrap();
+        let options = AttentionOptions { sinks: Some(&sinks), ..plain };
+        let result = attention(&half, &half_k, &half_k, &options);
+        says(result, &["sinks", "float16", &dtype.to_string()]);
+        let mask = x(&[5]).astype(dtype).unwrap();
+        let options = AttentionOptions { mask: Some(&mask), ..plain };
+        says(attention(&half, &half_k, &half_k, &options), &["mask", "float16"]);
+    }
     let length = Array::from_slice(&[1i32, 2], &[2]).unwrap();
     let options = AttentionOptions { key_length: Some(&length), ..plain };
     says(attention(&q, &k, &k, &options), &["key_length", "[1]", "[2]"]);
@@ -496,6 +506,34 @@ fn quantized_keys_that_do_not_fit_are_errors_with_the_numbers() {
     says(apply(Scheme::Mxfp8, codes, scales), &["k", "affine", "mxfp8"]);
     says(apply(k.scheme(), codes, &x(&[1, 2, 5, 1])), &["scales of k", "[1, 2, 5, 2]"]);
     says(apply(k.scheme(), &x(&[1, 2, 5, 16]), scales), &["codes of k", "uint32", "float32"]);
+}
+
+#[test]
+fn lengths_and_ends_of_many_bits_are_not_cut_to_small_ones() {
+    for device in devices() {
+        let x = given(&device, [2, 1], [3, 5], 8);
+        let plain = AttentionOptions::new(0.5);
+        let fails = |options: &AttentionOptions<'_>, argument: &str| {
+            let result = attention(&x.q, &x.k, &x.v, options).unwrap();
+            let text = result.to_vec::<f32>().unwrap_err().to_string();
+            assert!(text.contains(argument), "{device}: {text}");
+        };
+        let wide = |numbers: &[i64]| Array::from_slice_on(numbers, &[numbers.len()], &device);
+        // Their low halves would fit.
+        for number in [(1i64 << 32) + 3, 3 - (1 << 32)] {
+            let length = wide(&[number]).unwrap();
+            fails(&AttentionOptions { key_length: Some(&length), ..plain }, "key_length");
+            let (right, wrong) = (wide(&[0, 3]).unwrap(), wide(&[0, number + 2]).unwrap());
+            fails(&AttentionOptions { sequences: Some((&right, &wrong)), ..plain }, "key_ends");
+        }
+        let unsigned = Array::from_slice_on(&[u32::MAX], &[1], &device).unwrap();
+        fails(&AttentionOptions { key_length: Some(&unsigned), ..plain }, "key_length");
+        let length = wide(&[4]).unwrap();
+        let options = AttentionOptions { key_length: Some(&length), ..plain };
+        let [k, v] = [&x.k, &x.v].map(|x| x.index((.., .., ..4, ..)).unwrap());
+        let want = attention(&x.q, &k, &v, &plain).unwrap();
+        assert!(error(&attention(&x.q, &x.k, &x.v, &options).unwrap(), &want) < 1e-6, "{device}");
+    }
 }
 
 #[test]
