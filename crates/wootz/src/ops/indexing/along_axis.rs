@@ -9,6 +9,7 @@ use half::{bf16, f16};
 use super::gather::broadcast_argument;
 use super::offsets::{by_index, check, check_index_dtype, place};
 use super::raw;
+use super::slice_update::stripped;
 use crate::array::{Array, DType, Meta, Shape, broadcast_shapes, normalize_axis};
 use crate::cpu::tile::{Storage, with_types, with_width};
 use crate::cpu::{CpuCall, threads};
@@ -130,7 +131,8 @@ pub fn take_along_axis_backward(
 
 /// A copy of `x` with `values` stored at `indices` along `axis`; of several values for one element
 /// the last one stays. Indices broadcast to the other axes of `x`, values to the indices; without
-/// an axis `x` is seen flattened. Negative indices count from the end.
+/// an axis `x` is seen flattened. Values may have more axes before, of length 1. Negative indices count
+/// from the end.
 ///
 /// ```
 /// use wootz::{Array, put_along_axis};
@@ -155,7 +157,7 @@ pub fn put_along_axis(
     }
     shape[axis] = indices.shape()[axis];
     let indices = broadcast_argument(OP, "indices", indices, &shape)?.contiguous()?;
-    let values = super::index::value_like(values.into(), x)?;
+    let values = stripped(&super::index::value_like(values.into(), x)?, shape.len())?;
     let values = broadcast_argument(OP, "values", &values, &shape)?.contiguous()?;
     if indices.size() == 0 {
         return Ok(x.clone());

@@ -41,8 +41,14 @@ pub fn cache_ring(cache: &Array, update: &Array, position: &Array) -> Result<Arr
     if update.size() == 0 {
         return Ok(cache.clone());
     }
-    let steps = with_device(cache.device(), || arange(0, length, 1, DType::I64))?;
-    let first = position.reshape(&[])?.astype(DType::I64)?;
+    // In 32 bits, which every GPU has; positions within the ring come before sums, which might not fit.
+    let wide = if capacity > 1 << 30 { DType::I64 } else { DType::I32 };
+    let steps = with_device(cache.device(), || arange(0, length, 1, wide))?;
+    let first = match position.dtype() {
+        DType::U32 | DType::I64 | DType::U64 => position.clone(),
+        _ => position.astype(wide)?,
+    };
+    let first = remainder(first.reshape(&[])?, capacity as i64)?.astype(wide)?;
     let rows = remainder(add(first, steps)?, capacity as i64)?;
     let mut everything = vec![Index::from(..); axis];
     everything.push(Index::from(&rows));

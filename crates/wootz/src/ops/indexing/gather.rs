@@ -6,7 +6,7 @@ use super::offsets::{Picks, Rules, check_index_dtype, places};
 #[cfg(feature = "gpu")]
 use super::raw;
 use super::raw::Walk;
-use super::scatter::{self, Reduce};
+use super::scatter;
 use crate::array::{Arg, Array, DType, Meta, Scalar, Shape, normalize_axis};
 use crate::cpu::tile::with_width;
 use crate::cpu::{CpuCall, threads};
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, packed};
 use crate::op::{Batch, Case, EVERY, Entry, Metas, Op, Tolerance, expect_contiguous};
-use crate::ops::{add, astype, broadcast_to, reshape, zeros_like};
+use crate::ops::{add, broadcast_to, reshape};
 
 /// Cases of the reading operations.
 pub(super) fn entries() -> Vec<Entry> {
@@ -450,12 +450,9 @@ impl Op for Gather {
     ) -> Result<Vec<Option<Array>>> {
         let mut gradients = vec![None; inputs.len()];
         let Some(gradient) = &cotangents[0] else { return Ok(gradients) };
-        let dtype = inputs[0].dtype();
-        // Narrow types are added up in a wide one and rounded once.
-        let zeros = astype(&zeros_like(&inputs[0])?, scatter::sum_dtype(dtype))?;
         let (window, picks) = (self.window.clone(), Picks::again(&inputs[1..], &self.rules));
-        let dx = scatter::apply(self.op, &zeros, &picks, gradient, window, Reduce::Add)?;
-        gradients[0] = Some(astype(&dx, dtype)?);
+        let dx = scatter::added_to_zeros(self.op, &inputs[0], &picks, gradient, window)?;
+        gradients[0] = Some(dx);
         Ok(gradients)
     }
 

@@ -4,6 +4,7 @@ pub(super) mod along_axis;
 mod cache;
 mod gather;
 mod index;
+mod mask;
 pub(super) mod offsets;
 pub(super) mod raw;
 mod scatter;

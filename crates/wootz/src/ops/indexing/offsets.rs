@@ -300,14 +300,14 @@ fn add_offsets<I: Index + Send>(
     Ok(())
 }
 
-/// Indices are integers; a mask of truth values has no fixed number of results.
+/// Indices are integers: what a mask of truth values picks has no fixed number of results.
 pub(in crate::ops) fn check_index_dtype(
     op: &'static str,
     argument: &str,
     dtype: DType,
 ) -> Result<()> {
     let expected = match dtype {
-        DType::Bool => "an integer type (boolean masks are not supported as indices)",
+        DType::Bool => "an integer type (a boolean mask is for `set`, alone)",
         _ => "an integer type",
     };
     match dtype.is_integer() {

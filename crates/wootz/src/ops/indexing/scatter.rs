@@ -150,8 +150,34 @@ pub fn slice_update_dynamic(
     apply("slice_update", x, &start, &update, window, Reduce::Set)
 }
 
+/// What is gathered again, as a gradient has it: zeros like `x` with updates added. Those of narrow types are added up
+/// in a wide one and rounded once, on the CPU row by row, on a GPU through an array of wide sums.
+pub(super) fn added_to_zeros(
+    op: &'static str,
+    x: &Array,
+    picks: &Picks,
+    updates: &Array,
+    window: Window,
+) -> Result<Array> {
+    let (dtype, zeros) = (x.dtype(), zeros_like(x)?);
+    let wide = sum_dtype(dtype);
+    if wide == dtype || x.device().is_gpu() {
+        let zeros = astype(&zeros, wide)?;
+        return astype(&apply(op, &zeros, picks, updates, window, Reduce::Add)?, dtype);
+    }
+    let updates = astype(updates, dtype)?;
+    let scatter = Scatter {
+        op,
+        window,
+        reduce: Reduce::Add,
+        rounded_once: true,
+        rules: picks.rules().clone(),
+    };
+    scatter.apply(&zeros, picks, &updates)
+}
+
 /// The dtype that gradients are added up in: [`apply`] takes updates of a narrow one for it.
-pub(super) fn sum_dtype(dtype: DType) -> DType {
+fn sum_dtype(dtype: DType) -> DType {
     if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
 }
 
@@ -165,12 +191,8 @@ pub(super) fn apply(
     window: Window,
     reduce: Reduce,
 ) -> Result<Array> {
-    if updates.size() == 0 {
-        return Ok(x.clone());
-    }
-    let (x, updates, indices) = (x.contiguous()?, updates.contiguous()?, picks.inputs()?);
-    let inputs: SmallVec<[&Array; 4]> = [&x, &updates].into_iter().chain(&indices).collect();
-    Array::apply(Scatter { op, window, reduce, rules: picks.rules().clone() }, &inputs)
+    let rules = picks.rules().clone();
+    Scatter { op, window, reduce, rounded_once: false, rules }.apply(x, picks, updates)
 }
 
 /// Combines updates into windows; the indices come last. Narrow updates may be added to what is
@@ -180,6 +202,8 @@ struct Scatter {
     op: &'static str,
     window: Window,
     reduce: Reduce,
+    /// Whether all that is added to an element of a narrow type is summed in a wide one first, which the CPU does.
+    rounded_once: bool,
     rules: Rules,
 }
 
@@ -260,7 +284,15 @@ impl Op for Scatter {
                 });
             }};
         }
+        macro_rules! sum_once {
+            ($type:ty) => {{
+                let (updates, output) = (call.input::<$type>(1)?, call.output::<$type>(0)?);
+                add_rounded_once(output, updates, &offsets, &before, &after);
+            }};
+        }
         match (self.reduce, call.meta(1).dtype) {
+            (Reduce::Add, DType::F16) if self.rounded_once => sum_once!(f16),
+            (Reduce::Add, DType::BF16) if self.rounded_once => sum_once!(bf16),
             (Reduce::Set, _) => with_width!(dtype.size(), set),
             (_, DType::F16) if dtype == DType::F32 => sum!(f16),
             (_, DType::BF16) if dtype == DType::F32 => sum!(bf16),
@@ -271,6 +303,9 @@ impl Op for Scatter {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        if self.rounded_once {
+            return Err(call.not_on_device("sums of narrow types that are rounded once"));
+        }
         self.rules.on_gpu(call, 2, Bind::Scratch)?;
         raw::copy_on_gpu(call, 0, 0, false)?;
         let (updates, inputs) = (call.meta(1), call.input_metas().count());
@@ -372,11 +407,22 @@ impl Op for Scatter {
                 (picks, crate::ops::moveaxis(&updates, 0, before)?, self.window.in_batch())
             }
         };
-        Ok(vec![apply(self.op, &x, &picks, &updates, window, self.reduce)?])
+        let (op, reduce, rounded_once) = (self.op, self.reduce, self.rounded_once);
+        let batched = Scatter { op, window, reduce, rounded_once, rules: picks.rules().clone() };
+        Ok(vec![batched.apply(&x, &picks, &updates)?])
     }
 }
 
 impl Scatter {
+    fn apply(self, x: &Array, picks: &Picks, updates: &Array) -> Result<Array> {
+        if updates.size() == 0 {
+            return Ok(x.clone());
+        }
+        let (x, updates, indices) = (x.contiguous()?, updates.contiguous()?, picks.inputs()?);
+        let inputs: SmallVec<[&Array; 4]> = [&x, &updates].into_iter().chain(&indices).collect();
+        Array::apply(self, &inputs)
+    }
+
     /// 1 for the updates that stayed and 0 for those that a later one replaced: each update writes
     /// its number and then looks whose is there. One element stands for a whole window.
     fn last_updates(&self, x: &Array, picks: &Picks, updates: &Array) -> Result<Array> {
@@ -467,8 +513,7 @@ impl Arithmetic for Complex32 {
     }
 }
 
-/// Applies the updates in the order of the offsets. Threads own blocks of the output: those of one
-/// outermost place, or of some windows that are single runs.
+/// Applies the updates in the order of the offsets.
 fn combine<T: bytemuck::Pod + Send + Sync, U: Copy + Sync>(
     output: &mut [T],
     updates: &[U],
@@ -478,21 +523,10 @@ fn combine<T: bytemuck::Pod + Send + Sync, U: Copy + Sync>(
     reduce: impl Fn(T, U) -> T + Sync,
 ) {
     let run = after.len();
-    let size = output.len();
-    let block = match (&before.shape[..], &before.strides[..]) {
-        ([length], [stride]) if length * *stride as usize == size => *stride as usize,
-        ([], []) if after.is_run() && offsets.iter().all(|offset| offset % run == 0) => {
-            size.div_ceil(8 * run) * run
-        }
-        _ => size,
-    };
+    let block = block_of(output.len(), offsets, before, after);
     threads::chunks_mut(output, block, |chunk, output| {
         let start = chunk * block;
-        let outer = match before.strides.first() {
-            Some(&stride) if stride as usize == block => chunk..chunk + 1,
-            _ => 0..before.len(),
-        };
-        for place in outer {
+        for place in places_of(chunk, block, before) {
             let base = before.place(place) as usize;
             for (number, offset) in offsets.iter().enumerate() {
                 let target = base + offset;
@@ -514,6 +548,74 @@ fn combine<T: bytemuck::Pod + Send + Sync, U: Copy + Sync>(
             }
         }
     });
+}
+
+/// Adds the updates in the order of the offsets, those of one window in single precision, and rounds their sum.
+fn add_rounded_once<T: Storage<Wide = f32> + Send + Sync>(
+    output: &mut [T],
+    updates: &[T],
+    offsets: &[usize],
+    before: &Walk,
+    after: &Walk,
+) {
+    let run = after.len();
+    let block = block_of(output.len(), offsets, before, after);
+    // Those of one window one after the other, in their order.
+    let mut order: Vec<usize> = (0..offsets.len()).collect();
+    order.sort_by_key(|&number| offsets[number]);
+    threads::chunks_mut(output, block, |chunk, output| {
+        let start = chunk * block;
+        let mut sums = vec![0f32; run];
+        for place in places_of(chunk, block, before) {
+            let base = before.place(place) as usize;
+            let first = order.partition_point(|&number| base + offsets[number] < start);
+            let end =
+                order.partition_point(|&number| base + offsets[number] < start + output.len());
+            for same in order[first..end].chunk_by(|&a, &b| offsets[a] == offsets[b]) {
+                let target = base + offsets[same[0]] - start;
+                if after.is_run() {
+                    T::widen_slice(&output[target..target + run], &mut sums);
+                } else {
+                    for (element, sum) in sums.iter_mut().enumerate() {
+                        *sum = output[target + after.place(element) as usize].widen();
+                    }
+                }
+                for number in same {
+                    let row = (place * offsets.len() + number) * run;
+                    for (sum, update) in sums.iter_mut().zip(&updates[row..row + run]) {
+                        *sum += update.widen();
+                    }
+                }
+                if after.is_run() {
+                    T::narrow_slice(&sums, &mut output[target..target + run]);
+                } else {
+                    for (element, &sum) in sums.iter().enumerate() {
+                        output[target + after.place(element) as usize] = T::narrow(sum);
+                    }
+                }
+            }
+        }
+    });
+}
+
+/// Elements of the blocks that threads own: those of one outermost place, or of some windows that are single runs.
+fn block_of(size: usize, offsets: &[usize], before: &Walk, after: &Walk) -> usize {
+    let run = after.len();
+    match (&before.shape[..], &before.strides[..]) {
+        ([length], [stride]) if length * *stride as usize == size => *stride as usize,
+        ([], []) if after.is_run() && offsets.iter().all(|offset| offset % run == 0) => {
+            size.div_ceil(8 * run) * run
+        }
+        _ => size,
+    }
+}
+
+/// The outermost places whose windows a block has.
+fn places_of(chunk: usize, block: usize, before: &Walk) -> std::ops::Range<usize> {
+    match before.strides.first() {
+        Some(&stride) if stride as usize == block => chunk..chunk + 1,
+        _ => 0..before.len(),
+    }
 }
 
 /// WGSL: the updates bound first, the output second, and `put(i, update)` that combines one

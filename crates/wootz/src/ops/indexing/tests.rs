@@ -156,7 +156,7 @@ fn floats_and_masks_are_no_indices() {
         );
         let mask = astype(&ints(&[1, 0], &[2], &device), DType::Bool).unwrap();
         let error = take(&x, &mask, None).err().unwrap().to_string();
-        assert!(error.contains("boolean masks are not supported"), "{error}");
+        assert!(error.contains("a boolean mask is for `set`"), "{error}");
     }
 }
 
@@ -325,6 +325,11 @@ fn along_an_axis_elements_are_taken_and_put() -> Result<()> {
         let flat = put_along_axis(&x, &ints(&[0, 5], &[2], &device), 9, None)?;
         assert_eq!(flat.to_vec::<i32>()?, [9, 1, 2, 3, 4, 9]);
         assert_eq!(flat.shape(), [2, 3]);
+        let (places, values) =
+            (ints(&[1, 2], &[2, 1], &device), ints(&[7, 8], &[1, 1, 2, 1], &device));
+        let put = put_along_axis(&x, &places, &values, Some(1))?;
+        assert_eq!(put.to_vec::<i32>()?, [0, 7, 2, 3, 4, 8]);
+        assert!(put_along_axis(&x, &places, &ints(&[0; 4], &[2, 2, 1], &device), Some(1)).is_err());
         let flat = take_along_axis(&x, &ints(&[0, 5], &[2], &device), None)?;
         assert_eq!(flat.to_vec::<i32>()?, [0, 5]);
         assert!(take_along_axis(&x, &ints(&[0], &[1], &device), Some(1)).is_err());
@@ -369,6 +374,51 @@ fn gradients_along_an_axis_add_up_in_the_wide_type() -> Result<()> {
         };
         let (_, second) = vjp(twice, &[x.clone()], &[x])?;
         assert_eq!(second[0].to_vec::<f32>()?, [6.0, 12.0, 66.0, 32.0], "{device}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mask_chooses_what_is_replaced() -> Result<()> {
+    for device in devices() {
+        let truth =
+            |values: &[i32], shape: &[usize]| astype(&ints(values, shape, &device), DType::Bool);
+        let (rows, all) = (truth(&[1, 0, 1, 0], &[4])?, truth(&[1, 0, 1, 0, 0, 1], &[2, 3])?);
+        in_every_dtype(
+            &device,
+            |dtype| {
+                let x = astype(&iota(&[2, 3], &device), dtype)?;
+                read(&x.at(&all).set(&astype(&ints(&[90, 91, 92, 93], &[4], &device), dtype)?)?)
+            },
+            &[90, 1, 91, 3, 4, 92],
+        );
+        let x = iota(&[4, 3], &device);
+        let set = |mask: &Array, shape: &[usize]| {
+            let value = add(&iota(shape, &device), 20)?;
+            x.at(mask).set(&value)?.to_vec::<i32>()
+        };
+        assert_eq!(set(&rows, &[])?, [20, 20, 20, 3, 4, 5, 20, 20, 20, 9, 10, 11], "{device}");
+        assert_eq!(set(&rows, &[3])?, [20, 21, 22, 3, 4, 5, 20, 21, 22, 9, 10, 11], "{device}");
+        assert_eq!(set(&rows, &[2, 3])?, [20, 21, 22, 3, 4, 5, 23, 24, 25, 9, 10, 11], "{device}");
+        assert_eq!(set(&rows, &[4, 1])?, [20, 20, 20, 3, 4, 5, 21, 21, 21, 9, 10, 11], "{device}");
+        assert_eq!(set(&truth(&[1], &[])?, &[4, 3])?, (20..32).collect::<Vec<_>>(), "{device}");
+        for (mask, shape) in [(&rows, &[1, 3][..]), (&rows, &[1, 2, 3]), (&rows, &[6]), (&all, &[])]
+        {
+            assert!(set(mask, shape).is_err(), "{device} {shape:?}");
+        }
+        assert!(x.at((&rows, 0)).set(1).is_err() && x.at(&rows).add(1).is_err());
+        // Gradients, which MLX has the same of.
+        let dy = floats(&(1..=12).map(|n| n as f32).collect::<Vec<_>>(), &[4, 3], &device);
+        let put = |x: &[Array]| Ok(vec![x[0].at(&rows).set(&x[1])?]);
+        let x = floats(&[0.0; 12], &[4, 3], &device);
+        let rows_of_values = floats(&[1.0; 9], &[3, 3], &device);
+        let (_, gradients) = vjp(put, &[x.clone(), rows_of_values], &[dy.clone()])?;
+        let expected = [0.0, 0.0, 0.0, 4.0, 5.0, 6.0, 0.0, 0.0, 0.0, 10.0, 11.0, 12.0];
+        assert_eq!(gradients[0].to_vec::<f32>()?, expected, "{device}");
+        let expected = [1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 0.0, 0.0, 0.0];
+        assert_eq!(gradients[1].to_vec::<f32>()?, expected, "{device}");
+        let (_, gradients) = vjp(put, &[x, floats(&[1.0; 3], &[3], &device)], &[dy])?;
+        assert_eq!(gradients[1].to_vec::<f32>()?, [8.0, 10.0, 12.0], "{device}");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::gather::{self, Window, broadcast_argument};
 use super::index::{Index, IntoIndices, Plan, value_like};
+use super::mask::masked;
 use super::scatter::{self, Reduce};
 use super::slice_update::{slice_ranges, stripped, update_ranges};
 use crate::array::{Arg, Array, DType, Shape};
@@ -82,8 +83,27 @@ impl Array {
 
 impl At {
     /// The array with these values instead; where indices repeat the last one stays.
+    ///
+    /// A mask of truth values, alone, has the first axes of the array. The value is then the same for all
+    /// places that are true, or has one more axis, with a row for each of them in their order.
+    ///
+    /// ```
+    /// use wootz::{Array, less};
+    /// let x = Array::new([[1, -2], [-3, 4]])?;
+    /// // x[x < 0] = 0
+    /// assert_eq!(x.at(&less(&x, 0)?).set(0)?.to_vec::<i32>()?, [1, 0, 0, 4]);
+    /// // x[x < 0] = mx.array([7, 8])
+    /// let negative = x.at(&less(&x, 0)?).set(&Array::new([7, 8])?)?;
+    /// assert_eq!(negative.to_vec::<i32>()?, [1, 7, 8, 4]);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
     pub fn set(self, value: impl Into<Arg>) -> Result<Array> {
         let value = value_like(value.into(), &self.x)?;
+        if let [Index::Array(mask)] = &self.indices[..]
+            && mask.dtype() == DType::Bool
+        {
+            return masked(&self.x, mask, &value);
+        }
         self.update(value, Reduce::Set)
     }
 
