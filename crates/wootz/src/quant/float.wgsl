@@ -17,13 +17,22 @@ fn e2m1(code: u32) -> f32 {
     return bitcast<f32>(magnitude | ((code & 8u) << 28u));
 }
 
-fn weights_of(unit: u32, weights: ptr<function, array<f32, 32>>) {
+// Rows are whole groups, which may be half units.
+fn weights_in(width: u32, unit: u32) -> u32 {
+    if (NV) { return min(32u, width - 32u * unit); }
+    return 32u;
+}
+
+fn row_weights(row: u32, width: u32, unit: u32, weights: ptr<function, array<f32, 32>>) {
     let per_word = select(8u, 4u, BYTES);
-    for (var i = 0u; i < 32u; i += per_word) {
-        let group = select(unit, 2u * unit + i / 16u, NV);
+    let count = weights_in(width, unit);
+    for (var i = count; i < 32u; i++) { (*weights)[i] = 0.0; }
+    for (var i = 0u; i < count; i += per_word) {
+        // Halves of units are numbered: a word may be too small for the numbers of weights.
+        let half = row * (width / 16u) + 2u * unit + i / 16u;
         // Of the dtype that is decoded to, as products are.
-        let scale = product(scale_of(scales(p.scales_at + group)));
-        let word = w_data[p.w_at + unit * (32u / per_word) + i / per_word];
+        let scale = product(scale_of(scales(p.scales_at + select(half / 2u, half, NV))));
+        let word = w_data[p.w_at + half * (16u / per_word) + i % 16u / per_word];
         for (var j = 0u; j < per_word; j++) {
             var value = 0.0;
             if (BYTES) {

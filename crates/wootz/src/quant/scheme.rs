@@ -155,11 +155,12 @@ impl Scheme {
         }
     }
 
-    /// The WGSL function `weights_of(unit, &weights)`, which decodes 32 weights, and what it needs. A
-    /// kernel declares `w_data`, `w_table`, `scales` and `biases`, its parameters begin with `w_at`, `scales_at` and
+    /// The WGSL functions `row_weights(row, width, unit, &weights)`, which decodes 32 weights of a row, and
+    /// `weights_in(width, unit)`, how many of them there are: the others are zeros. A kernel declares `w_data`, `w_table`, `scales` and `biases`, its parameters begin with `w_at`, `scales_at` and
     /// `biases_at`, and it says what `product` makes of a code times its scale, or of the scale of floats.
     #[cfg(feature = "gpu")]
     pub(crate) fn wgsl(self) -> String {
+        let units = include_str!("units.wgsl");
         match self {
             Scheme::Blocks(format) => {
                 let codec = format.codec();
@@ -169,11 +170,11 @@ impl Scheme {
                     codec.elements / 32
                 );
                 let (bytes, blocks) = (include_str!("bytes.wgsl"), include_str!("blocks.wgsl"));
-                [&constants, bytes, &(codec.wgsl)(), blocks].concat()
+                [&constants, bytes, &(codec.wgsl)(), blocks, units].concat()
             }
             Scheme::Affine { group_size, bits } => {
                 let constants = format!("const GROUP = {group_size}u;\nconst BITS = {bits}u;\n");
-                constants + include_str!("affine.wgsl")
+                [&constants, include_str!("affine.wgsl"), units].concat()
             }
             _ => {
                 let (nv, bytes) = (self == Scheme::Nvfp4, self == Scheme::Mxfp8);

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Gate, Joined};
 use crate::array::{DType, Meta};
-use crate::cpu::gemm::{GemmElement, MatrixRef, Product};
+use crate::cpu::gemm::{Elements, GemmElement, MatrixRef, Product};
 use crate::cpu::quant::{Activations, Weights, multiply_each};
 use crate::cpu::simd::{self, Real};
 use crate::cpu::tile::Storage;
@@ -114,7 +114,7 @@ where
     for (number, (first, scheme)) in joined.firsts().enumerate() {
         let n = places[number].len() / m.max(1);
         let Some(scheme) = scheme else {
-            let w = reader.input::<T>(first)?;
+            let (x, w) = (Elements::from(x), Elements::in_bytes(reader.bytes(first)?));
             let a = |_| MatrixRef { data: x, offset: 0, row_stride: k as isize, column_stride: 1 };
             let b = |_| MatrixRef { data: w, offset: 0, row_stride: 1, column_stride: k as isize };
             let product = Product { batch: 1, m, n, k, rows: m, a: &a, b: &b, plus: None };

@@ -7,7 +7,7 @@ use super::{Gate, Joined};
 use crate::array::DType;
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, MAX_PARAMS, grid, numbered, packed};
-use crate::ops::quantized::gpu::{RowSums, UNITS_LOOP, Weights, expect_units, word};
+use crate::ops::quantized::gpu::{RowSums, UNITS_LOOP, Weights, word};
 use crate::quant::Scheme;
 
 /// Parameters that all texts have, and those of each matrix.
@@ -70,9 +70,6 @@ pub(super) fn run(call: &mut GpuCall<'_>, joined: &Joined) -> Result<()> {
     let mut matrices = Vec::new();
     for (number, (first, scheme)) in joined.firsts().enumerate() {
         let shape = joined.shape(&metas, first, scheme);
-        if scheme.is_some() {
-            expect_units(call, shape[2])?;
-        }
         matrices.push(Matrix::new(call, (first, scheme), number, shape[1])?);
     }
     if let Some(by) = joined.gate {

@@ -257,10 +257,8 @@ impl Op for Joined {
     }
 
     fn reads_bytes(&self, input: usize) -> bool {
-        let quantized = |(first, scheme): (usize, Option<Scheme>)| {
-            scheme.is_some_and(|scheme| (first..first + scheme.arrays()).contains(&input))
-        };
-        self.firsts().any(quantized)
+        // Weights, dense and quantized; activations come first.
+        input > 0
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {

@@ -312,12 +312,12 @@ fn row_dots<S: Wide>(rows: &Rows<'_>, first: usize, x: &[S], k: usize, m: usize,
     let count = out.len() / m;
     let mut weights = vec![S::from_f32(0.0); count * k];
     rows.decode(first * k, &mut Buffers::default(), &mut weights);
-    let turned = MatrixRef { data: x, offset: 0, row_stride: 1, column_stride: k as isize };
+    let turned = MatrixRef { data: x.into(), offset: 0, row_stride: 1, column_stride: k as isize };
     multiply([count, m, k], dense(&weights, k), turned, out);
 }
 
-fn dense<S>(data: &[S], columns: usize) -> MatrixRef<'_, S> {
-    MatrixRef { data, offset: 0, row_stride: columns as isize, column_stride: 1 }
+fn dense<S: Wide>(data: &[S], columns: usize) -> MatrixRef<'_, S> {
+    MatrixRef { data: data.into(), offset: 0, row_stride: columns as isize, column_stride: 1 }
 }
 
 /// One product, on the calling thread if it is one of a team's tasks.

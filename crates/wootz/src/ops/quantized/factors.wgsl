@@ -24,15 +24,15 @@ fn fill_w(thread: u32, tile: Place, start: u32) {
         // Units lie along k: a thread has a column.
         let column = tile.left + thread;
         if (counts && column < p.n) {
-            weights_of((tile.matrix * p.n + column) * (p.k / 32u) + start / 32u, &weights);
+            row_weights(tile.matrix * p.n + column, p.k, start / 32u, &weights);
         }
         for (var i = 0u; i < 32u; i++) { keep_b(i, thread, weights[i]); }
     } else {
         // Units lie along n: two threads have a row.
         let depth = start + thread / 2u;
         let unit = tile.left / 32u + thread % 2u;
-        if (counts && depth < p.k && unit < p.n / 32u) {
-            weights_of((tile.matrix * p.k + depth) * (p.n / 32u) + unit, &weights);
+        if (counts && depth < p.k && unit < (p.n + 31u) / 32u) {
+            row_weights(tile.matrix * p.k + depth, p.n, unit, &weights);
         }
         for (var i = 0u; i < 32u; i++) { keep_b(thread / 2u, thread % 2u * 32u + i, weights[i]); }
     }

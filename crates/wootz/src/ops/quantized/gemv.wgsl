@@ -16,8 +16,7 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
     var sums: array<f32, SUMS>;
     for (var i = 0u; i < SUMS; i++) { sums[i] = 0.0; }
     if (counts) {
-        let w_first = (w_matrix(batch) * p.n + first) * (p.k / 32u);
-        add_units(w_first, p.n - first, p.x_at + x_matrix(batch) * p.m * p.k, lid, &sums);
+        add_units(w_matrix(batch) * p.n + first, p.n - first, p.x_at + x_matrix(batch) * p.m * p.k, lid, &sums);
     }
     for (var i = 0u; i < SUMS; i++) {
         let sum = added(sums[i]);

@@ -19,13 +19,12 @@ const FEW_PRODUCTS: usize = 16;
 
 pub(super) fn dequantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
     let meta = call.output_meta(0);
-    let (dtype, units) = (meta.dtype, meta.size() / 32);
-    expect_units(call, meta.size())?;
-    if units == 0 {
+    let (dtype, count) = (meta.dtype, meta.size());
+    if count == 0 {
         return Ok(());
     }
     let weights = Weights::new(call, scheme, 0)?;
-    let params = [&weights.offsets[..], &[word(units)?]].concat();
+    let params = [&weights.offsets[..], &[word(count)?]].concat();
     call.launch(&Kernel {
         variant: format!("{scheme}/{dtype}"),
         source: &|| {
@@ -50,7 +49,7 @@ pub(super) fn dequantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
         },
         bindings: &[weights.bindings(), vec![Bind::Output(0)]].concat(),
         params: &params,
-        groups: grid(units.div_ceil(UNITS)),
+        groups: grid(count.div_ceil(32 * UNITS)),
     })
 }
 
@@ -392,7 +391,6 @@ fn launch(
     text: Text<'_>,
 ) -> Result<()> {
     let Product { m, n, k, .. } = sizes;
-    expect_units(call, if transpose { k } else { n })?;
     let (x, dtype) = (call.meta(0), call.output_meta(0).dtype);
     let weights = Weights::new(call, scheme, 1)?;
     let mut params = weights.offsets.to_vec();
@@ -493,7 +491,7 @@ impl Weights {
         inputs.map(Bind::Input).chain(self.table.as_ref().map(Bind::Read)).collect()
     }
 
-    /// The function `weights_of` on arrays that are bound from `binding` on; `product` is what becomes of a
+    /// The function `row_weights` on arrays that are bound from `binding` on; `product` is what becomes of a
     /// scale times a code, called `value`.
     pub(in crate::ops) fn text(&self, binding: usize, product: &str) -> String {
         let mut text = format!(
@@ -511,14 +509,6 @@ impl Weights {
         }
         text + &self.scheme.wgsl()
     }
-}
-
-/// Kernels decode 32 weights at a time, of one row.
-pub(in crate::ops) fn expect_units(call: &GpuCall<'_>, weights: usize) -> Result<()> {
-    if weights.is_multiple_of(32) {
-        return Ok(());
-    }
-    Err(call.not_on_device("rows of nvfp4 weights must be a multiple of 32 there"))
 }
 
 pub(in crate::ops) fn word(value: usize) -> Result<u32> {

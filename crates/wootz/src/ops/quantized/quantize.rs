@@ -61,6 +61,9 @@ pub fn dequantize(q: &Quantized, dtype: Option<DType>) -> Result<Array> {
         _ => DType::BF16,
     };
     let wanted = dtype.unwrap_or(own);
+    if !wanted.is_float() {
+        return Err(Error::argument("dequantize", "dtype", "a floating-point type", wanted));
+    }
     // Others are decoded once and rounded once.
     let direct = !matches!(q.scheme, Scheme::Affine { .. })
         && matches!(wanted, DType::F32 | DType::F16 | DType::BF16);

@@ -74,6 +74,87 @@ fn every_format_multiplies_as_the_decoded_matrix_does() -> Result<()> {
 }
 
 #[test]
+fn every_format_multiplies_chosen_matrices_as_decoded_ones_are() -> Result<()> {
+    on_devices(|| {
+        for scheme in schemes() {
+            let w = weights(scheme, &[3, 10, 256])?;
+            let dense = dequantize(&w, Some(DType::F32))?;
+            // Few products, one by one, and so many that those of a matrix are put together.
+            for products in [4, 20] {
+                let x = numbers(&[5, 2, 256])?;
+                let [lefts, rights] = [5, 3].map(|count| {
+                    let indices: Vec<i32> = (0..products).map(|i| i * 7 / 2 % count).collect();
+                    Array::from_slice(&indices, &[products as usize])
+                });
+                let (lefts, rights) = (lefts?, rights?);
+                let y = gather_qmm(&x, &w, Some(&lefts), Some(&rights), true, false)?;
+                let chosen = dense.take(&rights, Some(0))?;
+                close(&y, &x.take(&lefts, Some(0))?.matmul(&chosen.swapaxes(1, 2)?)?)?;
+                let back = gather_qmm(&y, &w, None, Some(&rights), false, false)?;
+                close(&back, &y.matmul(&chosen)?)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn rows_of_half_units_are_decoded_and_multiplied_on_every_device() -> Result<()> {
+    // Groups of nvfp4 are 16 weights, and kernels take 32.
+    for (rows, width) in [(1, 16), (2, 48), (3, 80)] {
+        let values = numbers(&[2, rows, width])?.to_vec::<f32>()?;
+        let decode = |device: &Device, dtype: DType| {
+            with_device(device, || {
+                let w = Array::from_slice(&values, &[2, rows, width])?;
+                dequantize(&quantize(&w, Scheme::Nvfp4)?, Some(dtype))
+            })
+        };
+        for device in devices() {
+            for dtype in [DType::F32, DType::BF16] {
+                let want = decode(&Device::cpu(), dtype)?.to_bytes()?;
+                assert!(decode(&device, dtype)?.to_bytes()? == want, "{dtype} on {device}");
+            }
+            with_device(&device, || half_units_multiply(rows, width))?;
+        }
+    }
+    Ok(())
+}
+
+/// Products with nvfp4 weights of so many rows, by every kernel.
+fn half_units_multiply(rows: usize, width: usize) -> Result<()> {
+    let one = quantize(&numbers(&[rows, width])?, Scheme::Nvfp4)?;
+    let dense = dequantize(&one, Some(DType::F32))?;
+    // One row, some, and so many that they are tiles. A row that is not finite is nobody else's.
+    for m in [1, 3, 40] {
+        let mut values = numbers(&[m, width])?.to_vec::<f32>()?;
+        if m > 1 {
+            values[width..2 * width].fill(f32::NAN);
+        }
+        let x = Array::from_slice(&values, &[m, width])?;
+        let y = quantized_matmul(&x, &one, true)?;
+        let want = x.matmul(&dense.transpose()?)?;
+        for row in (0..m as i64).filter(|&row| row != 1) {
+            close(&y.index(row)?, &want.index(row)?)?;
+        }
+        let y = numbers(&[m, rows])?;
+        close(&quantized_matmul(&y, &one, false)?, &y.matmul(&dense)?)?;
+    }
+    let several = quantize(&numbers(&[3, rows, width])?, Scheme::Nvfp4)?;
+    let dense = dequantize(&several, Some(DType::F32))?;
+    for products in [4i32, 20] {
+        let indices: Vec<i32> = (0..products).map(|i| i % 3).collect();
+        let indices = Array::from_slice(&indices, &[products as usize])?;
+        let chosen = dense.take(&indices, Some(0))?;
+        let x = numbers(&[products as usize, 2, width])?;
+        let y = gather_qmm(&x, &several, None, Some(&indices), true, false)?;
+        close(&y, &x.matmul(&chosen.swapaxes(1, 2)?)?)?;
+        let back = gather_qmm(&y, &several, None, Some(&indices), false, false)?;
+        close(&back, &y.matmul(&chosen)?)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn decoding_is_the_same_on_all_devices() -> Result<()> {
     for scheme in schemes() {
         for dtype in [DType::F32, DType::BF16] {
@@ -146,17 +227,18 @@ fn dtypes_follow_mlx() -> Result<()> {
 
 #[test]
 fn rows_by_index_are_rows_of_the_decoded_matrix() -> Result<()> {
-    let indices = Array::new([[3, 0], [1, 3]])?;
-    for scheme in [Scheme::Blocks(Format::Q5_K), Scheme::Affine { group_size: 32, bits: 6 }] {
-        let w = weights(scheme, &[4, 256])?;
-        let rows = w.take(&indices, DType::F32)?;
-        let dense = dequantize(&w, Some(DType::F32))?.take(&indices, Some(0))?;
-        assert_eq!(
-            (rows.shape(), rows.to_vec::<f32>()?),
-            (&[2, 2, 256][..], dense.to_vec::<f32>()?)
-        );
-    }
-    Ok(())
+    on_devices(|| {
+        let indices = Array::new([[3, 0], [1, 3]])?;
+        for scheme in schemes() {
+            let w = weights(scheme, &[4, 256])?;
+            let dense = dequantize(&w, Some(DType::F32))?.take(&indices, Some(0))?;
+            let want = dense.to_vec::<f32>()?;
+            assert!(want[..256] != want[256..512], "{scheme}");
+            let rows = w.take(&indices, DType::F32)?;
+            assert_eq!((rows.shape(), rows.to_vec::<f32>()?), (&[2, 2, 256][..], want), "{scheme}");
+        }
+        Ok(())
+    })
 }
 
 /// Whether there is an encoder.
