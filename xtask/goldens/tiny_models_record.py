@@ -5,7 +5,8 @@ Run through `cargo xtask goldens`, which pins the versions.
 Each folder is a checkpoint in MLX's layout, with weights from a seeded generator, and `expected.safetensors`: a
 prompt, the scores of each of its positions with and without a cache, the results of each layer, and the tokens of
 greedy generation with the scores that chose them. `caches.safetensors` has those scores for other caches. The models in
-`SMALL` are one of each other architecture, with odd shapes, and of these only the scores with a cache."""
+`SMALL` are one of each other architecture, with odd shapes, and of these only the scores with a cache. `variants.json` has changes
+of their configurations, and `variants.safetensors` the scores of the prompt's last positions with each."""
 import json
 import pathlib
 import sys
@@ -82,6 +83,41 @@ SMALL = {
                                          shared_expert_intermediate_size=32, rope_parameters=dict(
         rope_type="default", rope_theta=1e7, partial_rotary_factor=0.5))),
     "smollm3": dict(TINY, num_hidden_layers=3, no_rope_layers=[1, 0, 1], rope_theta=1e4, tie_word_embeddings=True),
+}
+# Changes of configurations that the same weights fit: which keys are read, and which of two that contradict each other.
+YARN = dict(factor=4.0, original_max_position_embeddings=16)
+LINEAR = dict(rope_type="linear", factor=2.0, rope_theta=300.0)
+FACTORS = dict(long_factor=[1.0, 1.5, 2.0, 2.5, 3.0, 3.5], short_factor=[1.0] * 6)
+VARIANTS = {
+    "yarn": ("small-mistral", dict(rope_scaling=dict(YARN, type="yarn"))),
+    "yarn-attention-factor": ("small-mistral", dict(rope_scaling=dict(YARN, type="yarn", attention_factor=0.5))),
+    "yarn-mscale": ("small-mistral", dict(rope_scaling=dict(YARN, type="yarn", beta_fast=8, beta_slow=2, mscale=0.7,
+                                                            mscale_all_dim=0.5, truncate=False))),
+    "longrope-traditional": ("small-mistral", dict(rope_traditional=True, rope_scaling=dict(
+        rope_type="longrope", original_max_position_embeddings=8, long_factor=[1.0 + 0.2 * i for i in range(8)],
+        short_factor=[1.0] * 8, attention_factor=2.0))),
+    "older-beside-newer": ("small-mistral", dict(rope_theta=5000.0, rope_scaling=None, rope_parameters=LINEAR)),
+    "context-as-float": ("small-mistral", dict(max_position_embeddings=4096.0, attention_bias=None, mlp_bias=None)),
+    "windows": ("small-mistral", dict(layer_types=["full_attention", "sliding_attention"], sliding_window=5)),
+    "other-layer-types": ("small-mistral", dict(layer_types=["full_attention", "chunked_attention"], sliding_window=5)),
+    "qwen2-older-beside-newer": ("small-qwen2", dict(rope_parameters=LINEAR)),
+    "qwen3-newer-scaling": ("qwen3-4bit-f32", dict(rope_parameters=LINEAR)),
+    "qwen3-older-scaling": ("qwen3-4bit-f32", dict(rope_scaling=dict(type="default"), rope_parameters=LINEAR)),
+    "qwen3-yarn": ("qwen3-4bit-f32", dict(rope_parameters=dict(YARN, rope_type="yarn", attention_factor=0.7))),
+    "qwen3-traditional": ("qwen3-4bit-f32", dict(rope_traditional=True)),
+    "qwen3_moe-traditional": ("small-qwen3_moe", dict(rope_traditional=True, rope_scaling=dict(YARN, type="yarn"))),
+    "qwen3_5-older": ("small-qwen3_5", dict(rope_theta=50.0, partial_rotary_factor=0.5, rope_parameters=None,
+                                            rope_scaling=dict(type="linear", factor=3.0))),
+    "qwen3_5-older-beside-newer": ("small-qwen3_5", dict(rope_theta=50.0, partial_rotary_factor=0.5,
+                                                         rope_parameters=dict(type="default"))),
+    "phi3-traditional": ("small-phi3", dict(rope_traditional=True)),
+    "phi3-other-type": ("small-phi3", dict(rope_scaling=dict(FACTORS, type="yarn", factor=2.0))),
+    "phi3-lengths": ("small-phi3", dict(rope_scaling=dict(FACTORS, type="su", original_max_position_embeddings=7))),
+    "gpt_oss-no-layer-types": ("small-gpt_oss", dict(layer_types=[])),
+    "gpt_oss-more-layer-types": ("small-gpt_oss", dict(layer_types=["full_attention", "sliding_attention", "full_attention"])),
+    "gpt_oss-other-layer-types": ("small-gpt_oss", dict(layer_types=["full_attention", "sliding_attention"],
+                                                        rope_scaling=dict(YARN, rope_type="yarn", attention_factor=0.5))),
+    "smollm3-no-interval": ("small-smollm3", dict(no_rope_layers=[0, 1, 0], no_rope_layer_interval=0)),
 }
 # Their seeds.
 SEEDS = dict(gemma2=2, gemma3_text=3, gpt_oss=2, granite=2, mistral=5, mixtral=4, olmo2=5, phi3=4, qwen2=6, qwen3_moe=4,
@@ -205,6 +241,20 @@ def caches(folder):
     mx.save_safetensors(str(folder.parent / "caches.safetensors"), results)
 
 
+def variants(target):
+    """Scores of the prompt's last positions, with configurations changed as `VARIANTS` says. Nested ones are in `text_config`."""
+    results, changes = {}, {}
+    for name, (of, config) in VARIANTS.items():
+        folder, config = target / of, json.loads(json.dumps(config))
+        text = json.loads((folder / "config.json").read_text()).get("text_config")
+        changes[name] = dict(of=of, config=dict(text_config=dict(text, **config)) if text else config)
+        model, _ = load_model(folder, model_config=json.loads(json.dumps(changes[name]["config"])))
+        prompt = mx.load(str(folder / "expected.safetensors"))["prompt"]
+        results[name] = model(prompt[None], cache=make_prompt_cache(model))[0, -4:].astype(mx.float32)
+    mx.save_safetensors(str(target / "variants.safetensors"), results)
+    (target / "variants.json").write_text(json.dumps(changes, indent=1) + "\n")
+
+
 def main():
     assert mlx_lm.__version__ == WANTED, mlx_lm.__version__
     mx.set_default_device(mx.cpu)
@@ -221,6 +271,7 @@ def main():
         make(folder, architecture, config, mx.float32, SEEDS[architecture], 32)
         expected(folder, TINY["vocab_size"], NEW // 2, False)
     caches(target / "llama-4bit-f32")
+    variants(target)
 
 
 if __name__ == "__main__":

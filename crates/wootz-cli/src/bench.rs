@@ -151,11 +151,9 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
 /// Tokens of all kinds, the same in every run.
 fn tokens(model: &TextModel, count: usize) -> anyhow::Result<Vec<u32>> {
     let info = model.model.info();
-    if count == 0 || count >= info.context_length {
-        return Err(usage(format!(
-            "--prompt-tokens: expected 1 to {}, got {count}",
-            info.context_length.saturating_sub(1)
-        )));
+    let most = info.context_length.map_or(usize::MAX, |length| length.saturating_sub(1));
+    if count == 0 || count > most {
+        return Err(usage(format!("--prompt-tokens: expected 1 to {most}, got {count}")));
     }
     let mut state = 1u64;
     let next = |_| {

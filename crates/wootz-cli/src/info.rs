@@ -14,6 +14,9 @@ use crate::common::Common;
 use crate::source::ModelOptions;
 use crate::text::{bytes, count, print_table};
 
+/// The context whose memory is reckoned if nobody tells one.
+const UNTOLD_CONTEXT: usize = 4096;
+
 /// Options of `wootz info`.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -25,7 +28,7 @@ pub(crate) struct Options {
     #[command(flatten)]
     model: ModelOptions,
 
-    /// Tokens of a context whose memory is reckoned [default: the model's own].
+    /// Tokens of a context whose memory is reckoned [default: the model's own, or 4096].
     #[arg(long, short = 'c', value_name = "N")]
     context: Option<usize>,
 
@@ -60,7 +63,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         *entry = (entry.0 + 1, entry.1 + tensor.bytes);
     }
     let weights: u64 = tensors.iter().map(|tensor| tensor.bytes).sum();
-    let context = options.context.unwrap_or(info.context_length);
+    let context = options.context.or(info.context_length).unwrap_or(UNTOLD_CONTEXT);
     let cache = cache_bytes(model.as_ref(), context);
     let bits =
         if info.parameters == 0 { 0.0 } else { weights as f64 * 8.0 / info.parameters as f64 };
@@ -87,7 +90,10 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     println!("Parameters:    {} ({})", info.parameters, count(info.parameters));
     println!("Layers:        {}, {} features", info.layers, info.hidden_size);
     println!("Vocabulary:    {} tokens", info.vocab_size);
-    println!("Context:       {} tokens", info.context_length);
+    match info.context_length {
+        Some(length) => println!("Context:       {length} tokens"),
+        None => println!("Context:       not told, any length"),
+    }
     let template = match &tokenizer {
         Ok(tokenizer) if tokenizer.has_chat_template() => "yes".to_string(),
         Ok(_) => "no: it continues texts".to_string(),

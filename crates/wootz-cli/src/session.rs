@@ -30,7 +30,7 @@ pub(crate) fn open(options: &ModelOptions, common: &Common) -> anyhow::Result<Op
         info.architecture,
         text::count(info.parameters),
         info.layers,
-        info.context_length
+        info.context_length.map_or("of any length".to_string(), |length| length.to_string())
     ));
     Ok(Opened { model, path, device })
 }

@@ -7,6 +7,7 @@ use wootz::io::Safetensors;
 use wootz::io::gguf::{Gguf, TensorType};
 use wootz::quant::{Format, Scheme};
 use wootz::{Array, DType, Device, Quantized, dequantize, quantize};
+use wootz_lm::checkpoint::Checkpoint;
 use wootz_lm::convert::{ConvertOptions, Quantize, Recipe, convert};
 
 /// A small llama of mlx-lm's, in single precision.
@@ -317,5 +318,23 @@ fn gguf_says_how_positions_are_rotated_or_refuses_to() {
     ] {
         let error = convert(changed(folder.path(), changes), &to, &options).unwrap_err();
         assert!(error.to_string().contains(&format!("GGUF cannot say that {key}")), "{error}");
+    }
+    let yarn = |more: serde_json::Value| {
+        let mut all = serde_json::json!({ "type": "yarn", "factor": 4.0 });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        changed(folder.path(), serde_json::json!({ "rope_scaling": all }))
+    };
+    let betas = serde_json::json!({ "beta_fast": 8, "beta_slow": 2.0 });
+    convert(yarn(betas), &to, &options).unwrap();
+    let read = Checkpoint::open(&to).unwrap().config()["rope_scaling"].clone();
+    let all = serde_json::json!({
+        "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096, "beta_fast": 8.0,
+        "beta_slow": 2.0,
+    });
+    assert_eq!(read, all);
+    for key in ["mscale", "mscale_all_dim", "attention_factor"] {
+        let error = convert(yarn(serde_json::json!({ key: 0.5 })), &to, &options).unwrap_err();
+        let expected = format!("GGUF cannot say that rope_scaling.{key} is 0.5");
+        assert!(error.to_string().contains(&expected), "{error}");
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use wootz::io::gguf::Gguf;
+use wootz::io::gguf::{self as gguf_file, Gguf, save_gguf};
 use wootz::io::{Safetensors, load_safetensors, save_safetensors};
 use wootz::quant::Format;
 use wootz::{Array, DType, Device};
@@ -147,5 +147,72 @@ fn scores_from_gguf_are_those_of_the_folder() {
     }
     for (theirs, _) in gguf::ARCHITECTURES {
         assert!(seen.contains(&theirs), "{theirs} is not among the models");
+    }
+}
+
+/// What the configuration says of a file of metadata, with these keys of its rotation.
+fn configured(architecture: &str, keys: &[(&str, gguf_file::Value)]) -> wootz_lm::Result<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut metadata = vec![("general.architecture".to_string(), architecture.into())];
+    let sizes = [
+        ("embedding_length", 32u32),
+        ("block_count", 1),
+        ("feed_forward_length", 32),
+        ("attention.head_count", 2),
+        ("context_length", 640),
+    ];
+    for (key, value) in sizes {
+        metadata.push((format!("{architecture}.{key}"), value.into()));
+    }
+    let eps = format!("{architecture}.attention.layer_norm_rms_epsilon");
+    metadata.push((eps, 1e-5f32.into()));
+    for (key, value) in keys {
+        metadata.push((format!("{architecture}.rope.{key}"), value.clone()));
+    }
+    let table = Array::from_slice(&[0.0f32; 64], &[2, 32]).unwrap();
+    let file = folder.path().join("x.gguf");
+    save_gguf(&file, &BTreeMap::from([("token_embd.weight".to_string(), table)]), &metadata)
+        .unwrap();
+    Ok(Checkpoint::open(&file)?.config().clone())
+}
+
+#[test]
+fn what_metadata_leaves_out_of_rotation_is_as_in_llama_cpp() {
+    let scaling = |keys: &[(&str, gguf_file::Value)]| {
+        configured("llama", keys).unwrap()["rope_scaling"].clone()
+    };
+    assert_eq!(scaling(&[]), Value::Null);
+    let linear = json!({ "type": "linear", "factor": 4.0 });
+    assert_eq!(scaling(&[("scaling.factor", 4.0f32.into())]), linear);
+    assert_eq!(scaling(&[("scale_linear", 4.0f32.into())]), linear);
+    assert_eq!(scaling(&[("scaling.factor", 0.0f32.into())]), Value::Null);
+    let none = [("scaling.type", "none".into()), ("scaling.factor", 4.0f32.into())];
+    assert_eq!(scaling(&none), Value::Null);
+    let mut yarn = vec![("scaling.type", "yarn".into()), ("scaling.factor", 4.0f32.into())];
+    let mut expected = json!({
+        "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 640, "beta_fast": 32.0,
+        "beta_slow": 1.0,
+    });
+    assert_eq!(scaling(&yarn), expected);
+    yarn.push(("scaling.original_context_length", 160u32.into()));
+    yarn.push(("scaling.yarn_beta_fast", 8.0f32.into()));
+    yarn.push(("scaling.yarn_beta_slow", 2.0f32.into()));
+    expected["original_max_position_embeddings"] = 160.into();
+    (expected["beta_fast"], expected["beta_slow"]) = (8.0.into(), 2.0.into());
+    assert_eq!(scaling(&yarn), expected);
+    yarn.push(("scaling.attn_factor", 0.5f32.into()));
+    let error = configured("llama", &yarn).unwrap_err().to_string();
+    assert!(error.contains("llama.rope.scaling.attn_factor: expected 1, got 0.5"), "{error}");
+}
+
+#[test]
+fn a_part_of_a_head_is_rotated_in_phi3_only() {
+    let keys = [("dimension_count", 12u32.into())];
+    assert_eq!(configured("phi3", &keys).unwrap()["partial_rotary_factor"], json!(0.75));
+    for architecture in ["llama", "qwen2", "qwen3", "gemma2"] {
+        let error = configured(architecture, &keys).unwrap_err().to_string();
+        let expected = format!("{architecture}.rope.dimension_count: expected 16, got 12");
+        assert!(error.contains(&expected), "{error}");
+        configured(architecture, &[("dimension_count", 16u32.into())]).unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde_json::json;
 use wootz::io::Safetensors;
 use wootz::testing::worst;
 use wootz::{Array, DType, Device, concatenate};
@@ -323,22 +324,32 @@ fn tensors_that_do_not_fit_are_listed() {
 }
 
 #[test]
-fn a_configuration_that_contradicts_its_weights_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let source = goldens().join(LLAMA);
-    let weights = "model.safetensors";
-    std::fs::copy(source.join(weights), folder.path().join(weights)).unwrap();
-    let config = std::fs::read_to_string(source.join("config.json")).unwrap();
-    for (wrong, said) in [
-        (config.replace("\"bits\": 4", "\"bits\": 8"), "says affine of 8 bits in groups of 64"),
-        (config.replace("\"group_size\": 64", "\"group_size\": 32"), "arrays are affine of 4 bits"),
-        (config.replace("\"affine\"", "\"mxfp4\"").replace("64", "32"), "says mxfp4"),
+fn a_configuration_that_contradicts_a_layers_weights_is_an_error() {
+    let path = "model.layers.0.mlp.down_proj";
+    for (scheme, said) in [
+        (json!({ "group_size": 64, "bits": 8 }), "8 bits in groups of 64 has, got [128, 24]"),
+        (json!({ "group_size": 32, "bits": 4 }), "scales"),
+        (
+            json!({ "group_size": 32, "bits": 4, "mode": "mxfp4" }),
+            "biases: expected none for mxfp4",
+        ),
     ] {
-        std::fs::write(folder.path().join("config.json"), wrong).unwrap();
-        let checkpoint = Checkpoint::open(folder.path()).unwrap();
-        let error = load(&checkpoint, &LoadOptions::default()).err().unwrap().to_string();
-        assert!(error.contains("model.embed_tokens.weight") && error.contains(said), "{error}");
+        let error = error_of(LLAMA, |config| config["quantization"][path] = scheme.clone());
+        assert!(error.contains(path) && error.contains(said), "{error}");
     }
+}
+
+/// As in mlx-lm: what is said of all layers stands for those that have no arrays yet.
+#[test]
+fn layers_that_no_configuration_names_are_as_their_arrays_are() {
+    let wrong = json!({ "group_size": 32, "bits": 8 });
+    let changed = load_changed(LLAMA, |config| config["quantization"] = wrong.clone(), |_| ());
+    let (prompt, following) = tokens(LLAMA);
+    let all = [model(LLAMA), changed.unwrap()].map(|model| {
+        let mut session = Session::new(model, &CacheOptions::default()).unwrap();
+        scores(&mut session, &prompt, &following, 7).to_vec::<f32>().unwrap()
+    });
+    assert_eq!(all[0], all[1]);
 }
 
 /// The error of a copy of the checkpoint whose configuration was changed.
@@ -382,7 +393,7 @@ fn sizes_that_no_model_has_are_errors_at_once() {
 #[test]
 fn a_layer_that_is_said_to_be_quantized_must_have_scales() {
     let path = "model.layers.0.mlp.down_proj";
-    let scheme = serde_json::json!({ "group_size": 64, "bits": 4 });
+    let scheme = json!({ "group_size": 64, "bits": 4 });
     let loaded = load_changed(
         LLAMA,
         |config| config["quantization"][path] = scheme.clone(),

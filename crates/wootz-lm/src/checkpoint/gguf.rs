@@ -129,6 +129,10 @@ pub(super) fn config(file: &Gguf) -> Result<Value, String> {
     if keys.get_number("expert_count").is_some_and(|count| count > 0) {
         return Err(format!("{theirs} with experts is not supported from GGUF"));
     }
+    let dims = keys.get_number("rope.dimension_count");
+    if let Some(dims) = dims.filter(|&dims| theirs != "phi3" && dims != head_dim) {
+        return Err(format!("{theirs}.rope.dimension_count: expected {head_dim}, got {dims}"));
+    }
     if let Some(scaling) = keys.rope_scaling()? {
         set("rope_scaling", scaling);
     }
@@ -155,7 +159,7 @@ pub(super) fn config(file: &Gguf) -> Result<Value, String> {
             }
         }
         "phi3" => {
-            if let Some(dims) = keys.get_number("rope.dimension_count") {
+            if let Some(dims) = dims {
                 set("partial_rotary_factor", json!(dims as f64 / head_dim.max(1) as f64));
             }
             if let Some(original) = keys.get_number("rope.scaling.original_context_length") {
@@ -204,27 +208,50 @@ impl Keys<'_> {
         self.get_float(key).ok_or_else(|| format!("the key {name}.{key} is missing or no number"))
     }
 
+    /// How positions are stretched, with llama.cpp's values for what is not there.
     fn rope_scaling(&self) -> Result<Option<Value>, String> {
-        let kind = self.get("rope.scaling.type").and_then(Metadata::as_str);
-        let factor = self.get_float("rope.scaling.factor");
-        let original = self.get_number("rope.scaling.original_context_length");
+        let kind = self.get("rope.scaling.type").and_then(Metadata::as_str).unwrap_or("linear");
+        let older = || self.get_float("rope.scale_linear");
+        let factor = self.get_float("rope.scaling.factor").or_else(older);
+        let factor = factor.filter(|&factor| factor != 0.0).unwrap_or(1.0);
         Ok(match kind {
-            None | Some("none") => None,
-            Some("linear") => Some(json!({ "type": "linear", "factor": factor.unwrap_or(1.0) })),
-            Some("yarn") => Some(json!({
-                "type": "yarn",
-                "factor": factor.unwrap_or(1.0),
-                "original_max_position_embeddings": original.unwrap_or(4096),
-            })),
+            "none" => None,
+            "linear" if factor == 1.0 => None,
+            "linear" => Some(json!({ "type": "linear", "factor": factor })),
+            "yarn" => Some(self.yarn(factor)?),
             // The factors are tensors.
-            Some("longrope") => None,
-            Some(other) => {
+            "longrope" => None,
+            other => {
                 let name = self.architecture;
                 return Err(format!(
                     "{name}.rope.scaling.type: expected none, linear, yarn or longrope, got {other:?}"
                 ));
             }
         })
+    }
+
+    fn yarn(&self, factor: f64) -> Result<Value, String> {
+        // What mlx-lm has no word for.
+        for (key, usual) in [
+            ("rope.scaling.attn_factor", 1.0),
+            ("rope.scaling.yarn_attn_factor", 1.0),
+            ("rope.scaling.yarn_ext_factor", 1.0),
+            ("rope.scaling.yarn_log_multiplier", 0.0),
+        ] {
+            if let Some(got) = self.get_float(key).filter(|&got| got != usual) {
+                return Err(format!("{}.{key}: expected {usual}, got {got}", self.architecture));
+            }
+        }
+        let original = self.get_number("rope.scaling.original_context_length");
+        let original = original.map_or_else(|| self.number("context_length"), Ok)?;
+        let beta = |key: &str, usual: f64| self.get_float(key).unwrap_or(usual);
+        Ok(json!({
+            "type": "yarn",
+            "factor": factor,
+            "original_max_position_embeddings": original,
+            "beta_fast": beta("rope.scaling.yarn_beta_fast", 32.0),
+            "beta_slow": beta("rope.scaling.yarn_beta_slow", 1.0),
+        }))
     }
 }
 

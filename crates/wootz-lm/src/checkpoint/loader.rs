@@ -271,7 +271,8 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// How a layer with scales is quantized: as the configuration says, else by the arrays' shapes.
+    /// How a layer with scales is quantized: as the configuration says of this layer, else by the arrays' shapes,
+    /// whatever it says of all, as in mlx-lm.
     fn scheme(
         &self,
         path: &str,
@@ -292,24 +293,15 @@ impl<'a> Loader<'a> {
         let last = |array: &Array| array.shape().last().copied().unwrap_or(0);
         let divided = |a: usize, b: usize| if b > 0 && a.is_multiple_of(b) { a / b } else { 0 };
         let (bits, group) = (divided(last(codes) * 32, columns), divided(columns, last(scales)));
-        let scheme = match (scales.dtype(), biased, bits, group) {
-            (DType::U8, false, 4, 32) => Scheme::Mxfp4,
-            (DType::U8, false, 8, 32) => Scheme::Mxfp8,
-            (DType::U8, false, 4, 16) => Scheme::Nvfp4,
+        match (scales.dtype(), biased, bits, group) {
+            (DType::U8, false, 4, 32) => Ok(Scheme::Mxfp4),
+            (DType::U8, false, 8, 32) => Ok(Scheme::Mxfp8),
+            (DType::U8, false, 4, 16) => Ok(Scheme::Nvfp4),
             (DType::U8, ..) | (_, false, ..) => {
                 let (codes, scales) = (codes.shape(), scales.shape());
-                return Err(format!("no scheme has codes of {codes:?} and scales of {scales:?}"));
+                Err(format!("no scheme has codes of {codes:?} and scales of {scales:?}"))
             }
-            _ => {
-                Scheme::new("affine", Some(group), Some(bits)).map_err(|error| error.to_string())?
-            }
-        };
-        // Where some layers have schemes of their own, others may be named in another way.
-        match &self.quantization {
-            Some(all) if all.layers.is_empty() && all.scheme != scheme => {
-                Err(format!("the configuration says {}, the arrays are {scheme}", all.scheme))
-            }
-            _ => Ok(scheme),
+            _ => Scheme::new("affine", Some(group), Some(bits)).map_err(|error| error.to_string()),
         }
     }
 

@@ -6,6 +6,7 @@ use wootz::io::gguf::Value;
 
 use super::model::{Model, llama3_factors};
 use super::vocabulary;
+use crate::layers::RopeConfig;
 use crate::{Error, Result};
 
 /// Keys and values, in llama.cpp's order.
@@ -33,15 +34,17 @@ pub(super) fn of(
     put("attention.head_count", number("num_attention_heads")?);
     let key_heads = model.number("num_key_value_heads").unwrap_or(heads);
     put("attention.head_count_kv", (key_heads as u32).into());
-    put("rope.freq_base", (theta(model, architecture) as f32).into());
+    let rope = rope(model, architecture);
+    put("rope.freq_base", (theta(&rope, architecture) as f32).into());
     let eps = model.float("rms_norm_eps").unwrap_or(1e-6) as f32;
     put("attention.layer_norm_rms_epsilon", eps.into());
     put("attention.key_length", (head_dim as u32).into());
     put("attention.value_length", (head_dim as u32).into());
     put("vocab_size", number("vocab_size")?);
-    let part = model.float("partial_rotary_factor").unwrap_or(1.0);
+    let part =
+        model.float("partial_rotary_factor").filter(|_| architecture == "phi3").unwrap_or(1.0);
     put("rope.dimension_count", ((head_dim as f64 * part) as u32).into());
-    scaling(model, &mut put)?;
+    scaling(model, &rope, &mut put)?;
     if architecture.starts_with("gemma") || architecture == "phi3" {
         if let Some(window) = model.number("sliding_window") {
             put("attention.sliding_window", (window as u32).into());
@@ -65,13 +68,23 @@ fn name(model: &Model<'_>) -> String {
 }
 
 /// The base of rotation; without one, what the architecture's models take.
-fn theta(model: &Model<'_>, architecture: &str) -> f64 {
-    let nested = || model.get("rope_parameters")?.get("rope_theta")?.as_f64();
-    let usual = match architecture {
+fn theta(rope: &RopeConfig, architecture: &str) -> f64 {
+    rope.theta(match architecture {
         "qwen2" | "qwen3" | "gemma3" => 1e6,
         _ => 1e4,
+    })
+}
+
+/// What the configuration says of rotation, as the architecture's models read it.
+fn rope(model: &Model<'_>, architecture: &str) -> RopeConfig {
+    let of = |key: &str| model.get(key).cloned();
+    let rope = RopeConfig {
+        rope_theta: model.float("rope_theta"),
+        rope_scaling: of("rope_scaling"),
+        rope_parameters: of("rope_parameters"),
+        ..RopeConfig::default()
     };
-    model.float("rope_theta").or_else(nested).unwrap_or(usual)
+    if architecture == "qwen3" { rope.merged() } else { rope }
 }
 
 /// Features of a head, as the architecture's models take them.
@@ -121,14 +134,9 @@ fn expect_expressible(model: &Model<'_>, architecture: &str) -> Result<()> {
     Ok(())
 }
 
-/// What the configuration says of stretched positions.
-fn rope_scaling<'a>(model: &'a Model<'_>) -> Option<&'a Json> {
-    model.get("rope_scaling").or_else(|| model.get("rope_parameters"))
-}
-
 /// How positions are scaled.
-fn scaling(model: &Model<'_>, put: &mut impl FnMut(&str, Value)) -> Result<()> {
-    let Some(scaling) = rope_scaling(model) else { return Ok(()) };
+fn scaling(model: &Model<'_>, rope: &RopeConfig, put: &mut impl FnMut(&str, Value)) -> Result<()> {
+    let Some(scaling) = rope.stretch() else { return Ok(()) };
     let float = |key: &str| scaling.get(key).and_then(Json::as_f64);
     match kind(scaling) {
         // Llama 3's are factors in a tensor.
@@ -136,8 +144,24 @@ fn scaling(model: &Model<'_>, put: &mut impl FnMut(&str, Value)) -> Result<()> {
         Some(kind @ ("linear" | "yarn")) => {
             put("rope.scaling.type", kind.into());
             put("rope.scaling.factor", (float("factor").unwrap_or(1.0) as f32).into());
-            if let Some(length) = float("original_max_position_embeddings") {
-                put("rope.scaling.original_context_length", (length as u32).into());
+            if kind == "linear" {
+                return Ok(());
+            }
+            // Sizes of rotated features are llama.cpp's own.
+            let computed = 0.1 * float("factor").unwrap_or(1.0).max(1.0).ln() + 1.0;
+            let usual = [("mscale", 1.0), ("mscale_all_dim", 0.0), ("attention_factor", computed)];
+            for (key, usual) in usual {
+                if let Some(got) = float(key).filter(|got| (got - usual).abs() > 1e-6) {
+                    let what = format!("GGUF cannot say that rope_scaling.{key} is {got}");
+                    return Err(Error::invalid(model.path(), what));
+                }
+            }
+            let length = float("original_max_position_embeddings").unwrap_or(4096.0);
+            put("rope.scaling.original_context_length", (length as u32).into());
+            for (key, usual) in [("beta_fast", 32.0), ("beta_slow", 1.0)] {
+                if let Some(beta) = float(key).filter(|beta| *beta != usual) {
+                    put(&format!("rope.scaling.yarn_{key}"), (beta as f32).into());
+                }
             }
             Ok(())
         }
@@ -149,12 +173,14 @@ fn scaling(model: &Model<'_>, put: &mut impl FnMut(&str, Value)) -> Result<()> {
 }
 
 fn kind(scaling: &Json) -> Option<&str> {
-    scaling.get("rope_type").or_else(|| scaling.get("type")).and_then(Json::as_str)
+    let word = |key: &str| scaling.get(key).and_then(Json::as_str).filter(|word| !word.is_empty());
+    word("type").or_else(|| word("rope_type"))
 }
 
 /// The factors of Llama 3's rotation, which GGUF has as a tensor.
 pub(super) fn rope_factors(model: &Model<'_>, architecture: &str) -> Result<Option<Array>> {
-    let scaling = rope_scaling(model).filter(|scaling| kind(scaling) == Some("llama3"));
+    let rope = rope(model, architecture);
+    let scaling = rope.stretch().filter(|scaling| kind(scaling) == Some("llama3"));
     let Some(scaling) = scaling else { return Ok(None) };
     let float = |key: &str| scaling.get(key).and_then(Json::as_f64);
     let usual = [
@@ -166,7 +192,7 @@ pub(super) fn rope_factors(model: &Model<'_>, architecture: &str) -> Result<Opti
         let what = format!("rope_scaling.{key}: expected {value}, got {:?}", float(key));
         return Err(Error::invalid(model.path(), what));
     }
-    let (theta, pairs) = (theta(model, architecture), head_dim(model, architecture)? / 2);
+    let (theta, pairs) = (theta(&rope, architecture), head_dim(model, architecture)? / 2);
     let factors = llama3_factors(theta, pairs, float("factor").unwrap_or(1.0));
     let factors: Vec<f32> = factors.into_iter().map(|factor| factor as f32).collect();
     Ok(Some(Array::from_slice_on(&factors, &[factors.len()], &wootz::Device::cpu())?))

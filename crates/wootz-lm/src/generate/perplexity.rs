@@ -77,7 +77,7 @@ impl TextModel {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Perplexity> {
         let window = options.window;
-        let context = self.model.info().context_length;
+        let context = self.model.info().context_length.unwrap_or(usize::MAX);
         if window < 2 || window > context {
             return Err(Error::argument("window", format!("2 to {context}"), window));
         }

@@ -31,11 +31,12 @@ pub(crate) fn prefill(
     kept: Option<&Mutex<PromptCache>>,
     progress: &mut Progress<'_>,
 ) -> Result<Prefilled> {
-    let context = session.model().info().context_length;
     if prompt.is_empty() {
         return Err(Error::argument("prompt", "at least one token", "none"));
     }
-    if prompt.len() > context {
+    if let Some(context) = session.model().info().context_length
+        && prompt.len() > context
+    {
         let expected = format!("at most {context} tokens, the model's context");
         return Err(Error::argument("prompt", expected, prompt.len()));
     }

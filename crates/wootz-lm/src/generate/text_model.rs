@@ -113,8 +113,10 @@ impl TextModel {
 
     /// How many tokens can follow the prompt: each but the last goes through the model.
     pub(crate) fn most_tokens(&self, prompt: &[u32], options: &GenerateOptions) -> usize {
-        let room = self.model.info().context_length.saturating_sub(prompt.len()) + 1;
-        options.max_tokens.min(room)
+        match self.model.info().context_length {
+            Some(context) => options.max_tokens.min(context.saturating_sub(prompt.len()) + 1),
+            None => options.max_tokens,
+        }
     }
 }
 

@@ -191,7 +191,9 @@ impl Attention {
         if let Some(norm) = k_norm.take_if(|norm| of_all(norm)) {
             k = norm.forward(&k)?;
         }
-        let sinks = self.sinks.as_deref();
+        // Files may keep them wider than what they are compared with.
+        let sinks = self.sinks.as_deref().map(|sinks| sinks.astype(q.dtype())).transpose()?;
+        let sinks = sinks.as_ref();
         let mut y = config.attend([&q, &k, &v], [q_norm, k_norm], sinks, pass, layer)?;
         if let Some(gate) = gate {
             y = multiply(y, sigmoid(gate)?)?;

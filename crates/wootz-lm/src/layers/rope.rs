@@ -7,36 +7,72 @@ use wootz::{
     maximum, multiply, power, reciprocal, reshape, subtract,
 };
 
+use crate::checkpoint::{count, truth};
+
 /// What a configuration says of rotary positions, as one of its parts.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct RopeConfig {
     /// The base of the wavelengths.
     pub rope_theta: Option<f64>,
     /// Whether neighbours are rotated together.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     pub rope_traditional: bool,
     /// How positions are stretched.
     pub rope_scaling: Option<Value>,
     /// The same in newer configurations, with the base.
     pub rope_parameters: Option<Value>,
     /// Positions that the model was made for.
+    #[serde(default, deserialize_with = "count")]
     pub max_position_embeddings: Option<usize>,
 }
 
 impl RopeConfig {
+    /// `rope_parameters`, where no older key says anything. Most of mlx-lm's models do not know them, so that older
+    /// keys beside them are all there is.
+    pub fn newer(&self) -> Option<&Value> {
+        let is_older = self.rope_theta.is_some() || self.older().is_some();
+        self.rope_parameters.as_ref().filter(|given| !is_older && given.is_object())
+    }
+
+    /// With what older keys do not say taken from `rope_parameters`, one by one, as in mlx-lm's Qwen3.
+    pub fn merged(&self) -> RopeConfig {
+        let nested = self.rope_parameters.as_ref().filter(|given| given.is_object());
+        let theta = || nested?.get("rope_theta")?.as_f64();
+        RopeConfig {
+            rope_theta: self.rope_theta.or_else(theta),
+            rope_scaling: self.older().or(nested).cloned(),
+            rope_parameters: None,
+            ..self.clone()
+        }
+    }
+
+    fn older(&self) -> Option<&Value> {
+        self.rope_scaling.as_ref().filter(|given| !given.is_null())
+    }
+
+    /// What is said of stretching, in either way.
+    pub(crate) fn stretch(&self) -> Option<&Value> {
+        self.older().or_else(|| self.newer())
+    }
+
     /// The base, or what it is without one.
     pub fn theta(&self, usual: f64) -> f64 {
-        let nested = || self.rope_parameters.as_ref()?.get("rope_theta")?.as_f64();
+        let nested = || self.newer()?.get("rope_theta")?.as_f64();
         self.rope_theta.or_else(nested).unwrap_or(usual)
     }
 
     /// How positions are stretched.
     pub fn scaling(&self) -> crate::Result<RopeScaling> {
-        let given = self.rope_scaling.as_ref().filter(|given| !given.is_null());
-        match given.or(self.rope_parameters.as_ref()).filter(|given| !given.is_null()) {
+        match self.stretch() {
             Some(given) => scaling(given),
             None => Ok(RopeScaling::new(RopeType::Default)),
         }
+    }
+
+    /// For the first `dims` features of heads, whatever is said of stretching.
+    pub fn unstretched(&self, dims: usize, usual: f64, device: &Device) -> crate::Result<Rope> {
+        let (theta, scaling) = (self.theta(usual), RopeScaling::new(RopeType::Default));
+        Ok(Rope::new(dims, theta, self.rope_traditional, &scaling, 0, device)?)
     }
 
     /// For the first `dims` features of heads.
@@ -47,7 +83,8 @@ impl RopeConfig {
     }
 }
 
-/// `rope_scaling` of a configuration.
+/// `rope_scaling` of a configuration. An `attention_factor` is not read, as in mlx-lm: `mscale` and
+/// `mscale_all_dim` say how large rotated features are.
 fn scaling(given: &Value) -> crate::Result<RopeScaling> {
     let wrong = |key: &str, expected: &str, got: &Value| {
         crate::Error::argument(format!("rope_scaling.{key}"), expected, got)
@@ -56,7 +93,8 @@ fn scaling(given: &Value) -> crate::Result<RopeScaling> {
         return Err(crate::Error::argument("rope_scaling", "an object", given));
     }
     let find = |key: &str| given.get(key).filter(|value| !value.is_null());
-    let kind = match find("type").or_else(|| find("rope_type")) {
+    let word = |key: &str| find(key).filter(|value| value.as_str() != Some(""));
+    let kind = match word("type").or_else(|| word("rope_type")) {
         Some(kind) => kind.as_str().ok_or_else(|| wrong("type", "a word", kind))?,
         None => "default",
     };
@@ -123,6 +161,8 @@ impl Rope {
     ) -> Result<Rope> {
         let found = scaling.frequencies(dims, base, positions, None)?;
         let amplitude = found.attention_factor;
+        // As in mlx-lm, this way knows no neighbours.
+        let traditional = traditional && scaling.rope_type != RopeType::Longrope;
         let op = wootz::Rope { traditional, amplitude, ..wootz::Rope::new(dims) };
         let factor = scaling.factor;
         let dynamic =

@@ -8,7 +8,7 @@ use wootz::{Array, DType, Result, Tree, divide, multiply, nn};
 
 use super::{Build, LanguageModel, ModelInfo};
 use crate::cache::{LayerKind, Pass};
-use crate::checkpoint::Loader;
+use crate::checkpoint::{Loader, given_truth};
 use crate::layers::{Attention, Embedding, FeedForward, Linear, Residual, RmsNorm, RopeConfig};
 
 /// A layer of a model.
@@ -61,6 +61,7 @@ pub(super) struct Common {
     pub(super) vocab_size: usize,
     num_key_value_heads: Option<usize>,
     head_dim: Option<usize>,
+    #[serde(default, deserialize_with = "given_truth")]
     tie_word_embeddings: Option<bool>,
     #[serde(flatten)]
     pub(super) rope: RopeConfig,
@@ -75,16 +76,17 @@ impl Common {
 
     /// Features of a head.
     pub(super) fn head_dim(&self) -> usize {
-        self.head_dim.unwrap_or(self.hidden_size / self.num_attention_heads.max(1))
+        let divided = self.hidden_size / self.num_attention_heads.max(1);
+        self.head_dim.filter(|&dims| dims > 0).unwrap_or(divided)
     }
 
-    /// The sizes, with what an architecture takes for a context and for tied embeddings that are not given.
-    pub(super) fn sizes(&self, context: usize, tied: bool) -> Sizes {
+    /// The sizes; `tied` is what an architecture takes if a configuration does not say it.
+    pub(super) fn sizes(&self, tied: bool) -> Sizes {
         Sizes {
             layers: self.num_hidden_layers,
             hidden: self.hidden_size,
             vocabulary: self.vocab_size,
-            context: self.rope.max_position_embeddings.unwrap_or(context),
+            context: self.rope.max_position_embeddings,
             eps: self.rms_norm_eps,
             tied: self.tie_word_embeddings.unwrap_or(tied),
             offset: false,
@@ -97,7 +99,7 @@ pub(super) struct Sizes {
     pub(super) layers: usize,
     pub(super) hidden: usize,
     pub(super) vocabulary: usize,
-    pub(super) context: usize,
+    pub(super) context: Option<usize>,
     pub(super) eps: f64,
     /// Whether the output layer is the embeddings.
     pub(super) tied: bool,

@@ -11,9 +11,7 @@ use super::{Build, parse};
 use crate::Result;
 use crate::cache::{LayerKind, Pass};
 use crate::checkpoint::{Bias, Loader};
-use crate::layers::{
-    Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm, RopeConfig,
-};
+use crate::layers::{Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm};
 
 #[derive(Debug, Deserialize)]
 struct Config {
@@ -110,10 +108,8 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let config: Config = parse(config)?;
     let (hidden, heads, head_dim) =
         (config.common.hidden_size, config.common.num_attention_heads, config.common.head_dim());
-    let plain =
-        RopeConfig { rope_scaling: None, rope_parameters: None, ..config.common.rope.clone() };
-    let rope = plain.rope(head_dim, config.common.rope.theta(10000.0), loader.device())?;
-    let sizes = Sizes { tied: true, offset: !loader.is_gguf(), ..config.common.sizes(8192, true) };
+    let rope = config.common.rope.unstretched(head_dim, 10000.0, loader.device())?;
+    let sizes = Sizes { tied: true, offset: !loader.is_gguf(), ..config.common.sizes(true) };
     let style = Style {
         embedding_scale: Some((hidden as f64).sqrt()),
         logits_divisor: None,

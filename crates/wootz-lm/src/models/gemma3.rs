@@ -85,13 +85,14 @@ fn decoder(config: &Config, loader: &mut Loader<'_>, path: &str) -> Result<Decod
     }
     let local = RopeConfig { rope_theta: Some(config.rope_local_base_freq), ..Default::default() };
     let local = local.rope(head_dim, config.rope_local_base_freq, loader.device())?;
-    let neighbours = RopeConfig { rope_traditional: false, ..config.rope.clone() };
+    let mut neighbours = RopeConfig { rope_traditional: false, ..config.rope.clone() };
+    neighbours.max_position_embeddings.get_or_insert(32768);
     let global = neighbours.rope(head_dim, 1e6, loader.device())?;
     let sizes = Sizes {
         layers: config.num_hidden_layers,
         hidden,
         vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(32768),
+        context: config.rope.max_position_embeddings,
         eps: config.rms_norm_eps,
         tied: !loader.contains(&format!("{path}lm_head.weight")),
         offset: !loader.is_gguf(),

@@ -94,6 +94,8 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     if k == 0 || k > experts {
         return Err(Error::argument("num_experts_per_tok", format!("1 to {experts}"), k));
     }
+    loader.expect_layers("model.layers.", config.num_hidden_layers)?;
+    let sliding = sliding_layers(&config)?;
     separate(loader)?;
     let neighbours = RopeConfig { rope_traditional: false, ..config.rope.clone() };
     let rope = neighbours.rope(head_dim, 150000.0, loader.device())?;
@@ -101,25 +103,16 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         layers: config.num_hidden_layers,
         hidden,
         vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(131072),
+        context: config.rope.max_position_embeddings,
         eps,
         tied: false,
         offset: false,
     };
     let decoder =
         Decoder::load(loader, "", sizes, Style::default(), |loader, number, at, dtype| {
-            let sliding = match config.layer_types.as_ref().map(|types| types.get(number)) {
-                None => number % 2 == 0,
-                Some(Some(kind)) if kind == "full_attention" => false,
-                Some(Some(kind)) if kind == "sliding_attention" => true,
-                Some(other) => {
-                    let expected = "full_attention or sliding_attention for each layer";
-                    return Err(Error::argument("layer_types", expected, format!("{other:?}")));
-                }
-            };
             let attention = AttentionConfig {
                 rope: Some(rope.clone()),
-                window: sliding.then_some(config.sliding_window),
+                window: sliding[number].then_some(config.sliding_window),
                 ..AttentionConfig::new(hidden, [heads, config.num_key_value_heads], head_dim, dtype)
             };
             let path = format!("{at}.self_attn");
@@ -143,6 +136,21 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             })
         })?;
     Ok(Arc::new(decoder))
+}
+
+/// Which layers have a window: every second without types, as in mlx-lm. It leaves out layers without a type of
+/// their own, and so the last of an odd number; that is an error here.
+fn sliding_layers(config: &Config) -> Result<Vec<bool>> {
+    let layers = config.num_hidden_layers;
+    let types = config.layer_types.as_deref().unwrap_or_default();
+    if types.is_empty() && layers.is_multiple_of(2) {
+        return Ok((0..layers).map(|layer| layer % 2 == 0).collect());
+    }
+    if types.len() < layers {
+        let expected = format!("one for each of {layers} layers");
+        return Err(Error::argument("layer_types", expected, types.len()));
+    }
+    Ok(types.iter().take(layers).map(|kind| kind != "full_attention").collect())
 }
 
 /// Gates and what they let through apart, and blocks as words, where the checkpoint is not MLX's.

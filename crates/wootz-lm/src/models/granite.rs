@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::decoder::{Block, Common, Decoder, Style};
 use super::{Build, parse};
 use crate::Result;
-use crate::checkpoint::Loader;
+use crate::checkpoint::{Loader, truth};
 use crate::layers::{Activation, Attention, AttentionConfig, FeedForward, GatedMlp, RopeConfig};
 
 #[derive(Debug, Deserialize)]
@@ -19,7 +19,9 @@ struct Config {
     attention_multiplier: f64,
     embedding_multiplier: f64,
     residual_multiplier: f64,
+    #[serde(deserialize_with = "truth")]
     attention_bias: bool,
+    #[serde(deserialize_with = "truth")]
     mlp_bias: bool,
 }
 
@@ -29,7 +31,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let (head_dim, eps) = (hidden / heads.max(1), config.common.rms_norm_eps);
     let neighbours = RopeConfig { rope_traditional: false, ..config.common.rope.clone() };
     let rope = neighbours.rope(head_dim, 10000.0, loader.device())?;
-    let sizes = config.common.sizes(2048, true);
+    let sizes = config.common.sizes(true);
     let style = Style {
         embedding_scale: Some(config.embedding_multiplier),
         logits_divisor: Some(config.logits_scaling),

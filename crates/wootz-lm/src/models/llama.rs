@@ -8,7 +8,7 @@ use wootz::DType;
 
 use super::decoder::{Block, Common, Decoder, Style};
 use super::{Build, parse};
-use crate::checkpoint::{Bias, Loader};
+use crate::checkpoint::{Bias, Loader, truth};
 use crate::layers::{Activation, Attention, AttentionConfig, FeedForward, GatedMlp, Rope};
 use crate::{Error, Result};
 
@@ -17,9 +17,9 @@ use crate::{Error, Result};
 pub(super) struct Config {
     #[serde(flatten)]
     pub(super) common: Common,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     attention_bias: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     mlp_bias: bool,
     layer_types: Option<Vec<String>>,
     sliding_window: Option<usize>,
@@ -41,7 +41,14 @@ pub(super) fn load_with(
     if let Some(factors) = loader.optional("rope_freqs.weight", &[head_dim / 2])? {
         rope = rope.stretched(&factors)?;
     }
-    let sizes = config.common.sizes(2048, true);
+    let mut sizes = config.common.sizes(true);
+    // As in mlx-lm, there are as many layers as have types.
+    if let Some(types) = &config.layer_types {
+        if types.is_empty() {
+            return Err(Error::argument("layer_types", "at least one", "none"));
+        }
+        sizes.layers = types.len();
+    }
     let decoder =
         Decoder::load(loader, "", sizes, Style::default(), |loader, number, at, dtype| {
             let rope = rotated(number).then(|| rope.clone());
@@ -60,17 +67,13 @@ fn layer(
 ) -> Result<Block> {
     let (hidden, heads) = (config.common.hidden_size, config.common.num_attention_heads);
     let kv_heads = config.common.heads()[1];
-    let window = match config.layer_types.as_ref().map(|types| types.get(number)) {
-        None => None,
-        Some(Some(kind)) if kind == "full_attention" => None,
-        Some(Some(kind)) if kind == "sliding_attention" => {
+    let kind = config.layer_types.as_ref().and_then(|types| types.get(number));
+    let window = match kind.is_some_and(|kind| kind == "sliding_attention") {
+        true => {
             let missing = || Error::argument("sliding_window", "a number", "none");
             Some(config.sliding_window.ok_or_else(missing)?)
         }
-        Some(other) => {
-            let expected = "full_attention or sliding_attention for each layer";
-            return Err(Error::argument("layer_types", expected, format!("{other:?}")));
-        }
+        false => None,
     };
     let attention = AttentionConfig {
         rope,

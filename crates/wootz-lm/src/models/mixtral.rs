@@ -10,7 +10,7 @@ use super::decoder::{Decoder, Layer, Sizes, Style};
 use super::{Build, parse};
 use crate::Result;
 use crate::cache::{LayerKind, Pass};
-use crate::checkpoint::{Bias, Loader};
+use crate::checkpoint::{Bias, Loader, truth};
 use crate::layers::{
     Attention, AttentionConfig, MoeConfig, Residual, RmsNorm, RopeConfig, SparseMoe,
 };
@@ -27,6 +27,7 @@ struct Config {
     num_key_value_heads: Option<usize>,
     num_local_experts: usize,
     rms_norm_eps: f64,
+    #[serde(deserialize_with = "truth")]
     tie_word_embeddings: bool,
     #[serde(flatten)]
     rope: RopeConfig,
@@ -77,13 +78,12 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let kv_heads = config.num_key_value_heads.unwrap_or(heads);
     let (head_dim, eps) = (hidden / heads.max(1), config.rms_norm_eps);
     // As in mlx-lm, positions are not stretched.
-    let plain = RopeConfig { rope_scaling: None, rope_parameters: None, ..config.rope.clone() };
-    let rope = plain.rope(head_dim, config.rope.theta(1e6), loader.device())?;
+    let rope = config.rope.unstretched(head_dim, 1e6, loader.device())?;
     let sizes = Sizes {
         layers: config.num_hidden_layers,
         hidden,
         vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings.unwrap_or(32768),
+        context: config.rope.max_position_embeddings,
         eps,
         tied: config.tie_word_embeddings,
         offset: false,

@@ -61,8 +61,8 @@ pub struct ModelInfo {
     pub hidden_size: usize,
     /// Tokens that there are.
     pub vocab_size: usize,
-    /// Tokens that it was made to see at a time.
-    pub context_length: usize,
+    /// Tokens that it was made to see at a time, if its configuration says so.
+    pub context_length: Option<usize>,
     /// Numbers that it is made of.
     pub parameters: u64,
     /// Of activations.

@@ -10,16 +10,16 @@ use super::decoder::{Common, Decoder, Layer, Style};
 use super::{Build, parse};
 use crate::Result;
 use crate::cache::{LayerKind, Pass};
-use crate::checkpoint::Loader;
+use crate::checkpoint::{Loader, truth};
 use crate::layers::{Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm};
 
 #[derive(Debug, Deserialize)]
 struct Config {
     #[serde(flatten)]
     common: Common,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     attention_bias: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     mlp_bias: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let head_dim = config.common.head_dim();
     let eps = config.common.rms_norm_eps;
     let rope = config.common.rope.rope(head_dim, 10000.0, loader.device())?;
-    let sizes = config.common.sizes(2048, true);
+    let sizes = config.common.sizes(true);
     let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),

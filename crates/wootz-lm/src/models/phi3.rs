@@ -9,7 +9,7 @@ use wootz::{Result as ArrayResult, Tree, nn, split};
 use super::decoder::{Decoder, Layer, Sizes, Style};
 use super::{Build, parse};
 use crate::cache::{LayerKind, Pass};
-use crate::checkpoint::Loader;
+use crate::checkpoint::{Loader, truth};
 use crate::layers::{AttentionConfig, Linear, Residual, RmsNorm, RopeConfig};
 use crate::{Error, Result};
 
@@ -22,22 +22,12 @@ struct Config {
     rms_norm_eps: f64,
     vocab_size: usize,
     num_key_value_heads: Option<usize>,
-    #[serde(default = "whole")]
-    partial_rotary_factor: f64,
-    #[serde(default = "original")]
-    original_max_position_embeddings: usize,
-    #[serde(default)]
+    partial_rotary_factor: Option<f64>,
+    original_max_position_embeddings: Option<usize>,
+    #[serde(default, deserialize_with = "truth")]
     tie_word_embeddings: bool,
     #[serde(flatten)]
     rope: RopeConfig,
-}
-
-fn whole() -> f64 {
-    1.0
-}
-
-fn original() -> usize {
-    4096
 }
 
 #[derive(Tree)]
@@ -89,10 +79,17 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let (hidden, heads) = (config.hidden_size, config.num_attention_heads);
     let kv_heads = config.num_key_value_heads.unwrap_or(heads);
     let (head_dim, eps) = (hidden / heads.max(1), config.rms_norm_eps);
-    let dims = (head_dim as f64 * config.partial_rotary_factor) as usize;
-    let context = *config.rope.max_position_embeddings.get_or_insert(131072);
-    config.rope.rope_scaling = scaling(&config, loader, dims)?;
-    config.rope.rope_parameters = None;
+    let nested = || config.rope.newer()?.get("partial_rotary_factor")?.as_f64();
+    let part = config.partial_rotary_factor.or_else(nested).unwrap_or(1.0);
+    let dims = (head_dim as f64 * part) as usize;
+    let context = config.rope.max_position_embeddings;
+    config.rope.max_position_embeddings.get_or_insert(131072);
+    config.rope = RopeConfig {
+        rope_theta: Some(config.rope.theta(10000.0)),
+        rope_scaling: scaling(&config, loader, dims)?,
+        rope_parameters: None,
+        ..config.rope
+    };
     let rope = config.rope.rope(dims, 10000.0, loader.device())?;
     let sizes = Sizes {
         layers: config.num_hidden_layers,
@@ -135,7 +132,10 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
 
 /// `rope_scaling`, with what is written elsewhere; a GGUF file has the factors as tensors.
 fn scaling(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<Option<Value>> {
-    let original = config.original_max_position_embeddings;
+    let newer = config.rope.newer();
+    let nested = || newer?.get("original_max_position_embeddings")?.as_u64();
+    let original = config.original_max_position_embeddings.map(|length| length as u64);
+    let original = original.or_else(nested).unwrap_or(4096);
     let mut factors = |name: &str| -> Result<Option<Value>> {
         let found = loader.optional(name, &[dims / 2])?;
         Ok(found.map(|found| found.to_vec::<f32>()).transpose()?.map(|numbers| json!(numbers)))
@@ -151,7 +151,7 @@ fn scaling(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<Opti
         })));
     }
     let given = config.rope.rope_scaling.as_ref().filter(|given| !given.is_null());
-    let Some(Value::Object(given)) = given else { return Ok(None) };
+    let Some(Value::Object(given)) = given.or(newer) else { return Ok(None) };
     let kind = given.get("type").or_else(|| given.get("rope_type")).and_then(Value::as_str);
     let mut given = given.clone();
     match kind {
@@ -160,6 +160,9 @@ fn scaling(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<Opti
             Ok(Some(Value::Object(given)))
         }
         Some("linear" | "default") => Ok(Some(Value::Object(given))),
+        // As in mlx-lm, which does not stretch by other ways that come with these factors.
+        Some(_) if given.contains_key("type") && given.contains_key("long_factor") => Ok(None),
+        None if given.is_empty() || newer.is_some() => Ok(None),
         other => {
             let expected = "longrope, su or linear";
             Err(Error::argument("rope_scaling.type", expected, format!("{other:?}")))

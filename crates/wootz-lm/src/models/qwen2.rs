@@ -19,11 +19,11 @@ struct Config {
 
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let mut config: Config = parse(config)?;
-    config.common.rope.max_position_embeddings.get_or_insert(32768);
     let (hidden, heads) = (config.common.hidden_size, config.common.num_attention_heads);
     let head_dim = hidden / heads.max(1);
+    let sizes = config.common.sizes(true);
+    config.common.rope.max_position_embeddings.get_or_insert(32768);
     let rope = config.common.rope.rope(head_dim, 1e6, loader.device())?;
-    let sizes = config.common.sizes(32768, true);
     let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::decoder::{Block, Common, Decoder, Style};
 use super::{Build, parse};
 use crate::checkpoint::{Bias, Loader};
-use crate::layers::{Activation, Attention, AttentionConfig, FeedForward, GatedMlp};
+use crate::layers::{Activation, Attention, AttentionConfig, FeedForward, GatedMlp, RopeConfig};
 use crate::{Error, Result};
 
 #[derive(Debug, Deserialize)]
@@ -19,14 +19,14 @@ struct Config {
 
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let config: Config = parse(config)?;
-    let theta = config.common.rope.theta(f64::NAN);
-    if theta.is_nan() {
+    let rope = RopeConfig { rope_traditional: false, ..config.common.rope.merged() };
+    let Some(theta) = rope.rope_theta else {
         return Err(Error::argument("rope_theta", "a number", "none"));
-    }
+    };
     let (hidden, heads, head_dim) =
         (config.common.hidden_size, config.common.num_attention_heads, config.common.head_dim());
-    let rope = config.common.rope.rope(head_dim, theta, loader.device())?;
-    let sizes = config.common.sizes(32768, false);
+    let rope = rope.rope(head_dim, theta, loader.device())?;
+    let sizes = config.common.sizes(false);
     let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),

@@ -24,12 +24,14 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
 
 /// With mlx-lm's values for what is not given.
 fn completed(mut text: Map<String, Value>) -> Value {
-    let rope = text.get("rope_parameters").filter(|rope| !rope.is_null()).cloned();
-    let rope = rope.unwrap_or_else(|| json!({ "rope_theta": 100000, "type": "default" }));
-    let of_rope = |key: &str, usual: f64| rope.get(key).cloned().unwrap_or(json!(usual));
-    text.insert("partial_rotary_factor".to_string(), of_rope("partial_rotary_factor", 0.25));
-    text.insert("rope_theta".to_string(), of_rope("rope_theta", 100000.0));
-    text.insert("rope_scaling".to_string(), rope.clone());
+    // Older keys count only beside `rope_parameters` that are there and empty.
+    let rope = text.remove("rope_parameters").unwrap_or_else(|| json!({ "type": "default" }));
+    if rope.as_object().is_some_and(|fields| !fields.is_empty()) {
+        for key in ["partial_rotary_factor", "rope_theta"] {
+            text.insert(key.to_string(), rope.get(key).cloned().unwrap_or_default());
+        }
+        text.insert("rope_scaling".to_string(), rope);
+    }
     let number = |text: &Map<String, Value>, key: &str, usual: u64| {
         text.get(key).and_then(Value::as_u64).unwrap_or(usual)
     };
@@ -55,6 +57,8 @@ fn completed(mut text: Map<String, Value>) -> Value {
         ("shared_expert_intermediate_size", json!(0)),
         ("moe_intermediate_size", json!(0)),
         ("norm_topk_prob", json!(true)),
+        ("partial_rotary_factor", json!(0.25)),
+        ("rope_theta", json!(100000.0)),
     ];
     for (key, value) in usual {
         let place = text.entry(key).or_insert(Value::Null);

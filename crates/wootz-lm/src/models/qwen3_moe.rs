@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::decoder::{Block, Common, Decoder, Style};
 use super::{Build, parse};
 use crate::Result;
-use crate::checkpoint::{Bias, Loader};
+use crate::checkpoint::{Bias, Loader, truth};
 use crate::layers::{
     Activation, Attention, AttentionConfig, FeedForward, GatedMlp, MoeConfig, RopeConfig, SparseMoe,
 };
@@ -22,6 +22,7 @@ struct Config {
     decoder_sparse_step: usize,
     mlp_only_layers: Vec<usize>,
     moe_intermediate_size: usize,
+    #[serde(deserialize_with = "truth")]
     norm_topk_prob: bool,
 }
 
@@ -39,10 +40,9 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let (hidden, heads, head_dim) =
         (config.common.hidden_size, config.common.num_attention_heads, config.common.head_dim());
     // As in mlx-lm, positions are not stretched.
-    let plain =
-        RopeConfig { rope_scaling: None, rope_parameters: None, ..config.common.rope.clone() };
-    let rope = plain.rope(head_dim, config.common.rope.theta(1e6), loader.device())?;
-    let sizes = config.common.sizes(32768, false);
+    let rope = RopeConfig { rope_traditional: false, ..config.common.rope.clone() };
+    let rope = rope.unstretched(head_dim, 1e6, loader.device())?;
+    let sizes = config.common.sizes(false);
     let moe = MoeConfig {
         experts: config.num_experts,
         k: config.num_experts_per_tok,

@@ -11,7 +11,7 @@ use super::decoder::{Common, Decoder, Layer, Style};
 use super::qwen3_moe::{PROJECTIONS, is_sparse};
 use super::{Build, parse};
 use crate::cache::{LayerKind, Pass};
-use crate::checkpoint::{Bias, Loader};
+use crate::checkpoint::{Bias, Loader, truth};
 use crate::layers::{
     Activation, Attention, AttentionConfig, DeltaConfig, FeedForward, GatedDeltaNet, GatedMlp,
     MoeConfig, Residual, RmsNorm, RopeConfig, SparseMoe,
@@ -35,9 +35,9 @@ pub(super) struct Config {
     pub(super) mlp_only_layers: Vec<usize>,
     pub(super) moe_intermediate_size: usize,
     pub(super) partial_rotary_factor: f64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     pub(super) norm_topk_prob: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "truth")]
     pub(super) attention_bias: bool,
     #[serde(default = "four")]
     pub(super) full_attention_interval: usize,
@@ -109,7 +109,7 @@ pub(super) fn decoder(
     if config.full_attention_interval == 0 {
         return Err(Error::argument("full_attention_interval", "at least 1", 0));
     }
-    let sizes = config.common.sizes(131072, false);
+    let sizes = config.common.sizes(false);
     let moe = MoeConfig {
         experts: config.num_experts,
         k: config.num_experts_per_tok,

@@ -26,11 +26,11 @@ fn four() -> usize {
 pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Build>> {
     let Config { llama, no_rope_layer_interval: interval, no_rope_layers } = parse(config)?;
     let layers = llama.common.num_hidden_layers;
-    if interval == 0 {
-        return Err(Error::argument("no_rope_layer_interval", "at least 1", 0));
-    }
     loader.expect_layers("model.layers.", layers)?;
     let rotated: Vec<bool> = match no_rope_layers {
+        None if interval == 0 => {
+            return Err(Error::argument("no_rope_layer_interval", "at least 1", 0));
+        }
         None => (0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
         Some(given) if given.len() == layers => {
             given.into_iter().map(|rotated| rotated != 0).collect()
@@ -40,5 +40,5 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             return Err(Error::argument("no_rope_layers", expected, given.len()));
         }
     };
-    llama::load_with(&llama, loader, |layer| rotated[layer])
+    llama::load_with(&llama, loader, |layer| rotated.get(layer) != Some(&false))
 }

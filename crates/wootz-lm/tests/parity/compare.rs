@@ -215,7 +215,7 @@ fn token_errors(got: &Array, expected: &Array) -> wootz_lm::Result<Vec<f64>> {
 }
 
 /// The largest difference, relative to the largest score.
-fn difference(got: &Array, expected: &Array) -> wootz_lm::Result<f64> {
+pub fn difference(got: &Array, expected: &Array) -> wootz_lm::Result<f64> {
     let got = got.astype(DType::F32)?.to_vec::<f32>()?;
     let expected = expected.to_vec::<f32>()?;
     let largest = expected.iter().fold(0.0f32, |most, x| most.max(x.abs()));

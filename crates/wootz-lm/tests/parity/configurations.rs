@@ -1,0 +1,141 @@
+//! Committed weights with other configurations: which keys are read, and which of two that contradict each other.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use wootz::io::Safetensors;
+use wootz::{Array, Device};
+
+use super::compare::difference;
+use super::{goldens, prompt, scores};
+
+/// Changes that mlx-lm does not read, or that say what it takes anyway.
+const UNREAD: [&str; 8] = [
+    "other-layer-types",
+    "qwen2-older-beside-newer",
+    "qwen3-older-scaling",
+    "qwen3-traditional",
+    "qwen3_moe-traditional",
+    "phi3-traditional",
+    "phi3-lengths",
+    "gpt_oss-no-layer-types",
+];
+
+/// A copy of a committed checkpoint, with keys of its configuration changed; those that become `null` are left out if
+/// `without` says so.
+fn changed(name: &str, changes: &Value, without: bool, to: &Path) {
+    let from = goldens().join(name);
+    let text = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+        if without && value.is_null() {
+            config.as_object_mut().unwrap().remove(key);
+        }
+    }
+    std::fs::create_dir_all(to).unwrap();
+    std::fs::write(to.join("config.json"), config.to_string()).unwrap();
+    std::fs::copy(from.join("model.safetensors"), to.join("model.safetensors")).unwrap();
+}
+
+/// The scores of a committed checkpoint's prompt, with such a change.
+fn scores_with(name: &str, changes: Value) -> wootz_lm::Result<Array> {
+    let folder = tempfile::tempdir().unwrap();
+    changed(name, &changes, true, folder.path());
+    scores(folder.path(), &prompt(name))
+}
+
+fn numbers(scores: wootz_lm::Result<Array>) -> Vec<f32> {
+    scores.unwrap().to_vec().unwrap()
+}
+
+#[test]
+fn changed_configurations_give_what_mlx_lm_gave() {
+    let text = std::fs::read_to_string(goldens().join("variants.json")).unwrap();
+    let variants: Value = serde_json::from_str(&text).unwrap();
+    let expected = Safetensors::open(goldens().join("variants.safetensors")).unwrap();
+    for (name, variant) in variants.as_object().unwrap() {
+        let (of, folder) = (variant["of"].as_str().unwrap(), tempfile::tempdir().unwrap());
+        changed(of, &variant["config"], false, folder.path());
+        let got =
+            scores(folder.path(), &prompt(of)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let last = got.index(-4..).unwrap().contiguous().unwrap();
+        let of_mlx = expected.tensor_on(name, &Device::cpu()).unwrap();
+        let error = difference(&last, &of_mlx).unwrap();
+        assert!(error <= 1e-4, "{name}: {error:.1e}");
+        // Each is seen in the scores, or names keys that are not read.
+        let own = scores(&goldens().join(of), &prompt(of)).unwrap();
+        let own = difference(&own.index(-4..).unwrap().contiguous().unwrap(), &of_mlx).unwrap();
+        assert_eq!(own <= 1e-4, UNREAD.contains(&name.as_str()), "{name}: {own:.1e}");
+    }
+}
+
+#[test]
+fn rope_parameters_alone_are_read() {
+    let alone = |name: &str, parameters: Value| {
+        let changes =
+            json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": parameters });
+        numbers(scores_with(name, changes))
+    };
+    let linear = json!({ "rope_type": "linear", "factor": 2.0 });
+    for name in ["small-mistral", "small-phi3", "small-qwen2", "small-olmo2", "qwen3-4bit-f32"] {
+        let older = |theta: f64, scaling: Value| {
+            numbers(scores_with(name, json!({ "rope_theta": theta, "rope_scaling": scaling })))
+        };
+        let plain = json!({ "rope_type": "default", "rope_theta": 500.0 });
+        assert!(alone(name, plain) == older(500.0, Value::Null), "{name}");
+        assert!(older(500.0, Value::Null) != older(10000.0, Value::Null), "{name}");
+        let stretched = json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 500.0 });
+        assert!(alone(name, stretched) == older(500.0, linear.clone()), "{name}");
+    }
+    // What only newer configurations of Phi-3 have there.
+    let longrope = |more: Value| {
+        let factors = json!([1.0, 1.5, 2.0, 2.5, 3.0, 3.5]);
+        let mut all =
+            json!({ "type": "longrope", "long_factor": factors, "short_factor": factors });
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    };
+    let newer = longrope(json!({
+        "rope_theta": 10000.0, "original_max_position_embeddings": 9, "partial_rotary_factor": 0.75,
+    }));
+    let changes = json!({
+        "rope_scaling": null, "rope_parameters": newer, "original_max_position_embeddings": null,
+        "partial_rotary_factor": null,
+    });
+    let older =
+        json!({ "rope_scaling": longrope(json!({})), "original_max_position_embeddings": 9 });
+    assert!(
+        numbers(scores_with("small-phi3", changes)) == numbers(scores_with("small-phi3", older))
+    );
+}
+
+#[test]
+fn layers_that_mlx_lm_would_leave_out_are_an_error() {
+    let refused = |name: &str, changes: Value| scores_with(name, changes).unwrap_err().to_string();
+    let error = refused("small-gpt_oss", json!({ "layer_types": ["full_attention"] }));
+    assert_eq!(error, "layer_types: expected one for each of 2 layers, got 1");
+    for types in [json!([]), Value::Null] {
+        let error =
+            refused("small-gpt_oss", json!({ "layer_types": types, "num_hidden_layers": 3 }));
+        assert_eq!(error, "layer_types: expected one for each of 3 layers, got 0");
+    }
+    let error = refused("small-mistral", json!({ "layer_types": [] }));
+    assert_eq!(error, "layer_types: expected at least one, got none");
+}
+
+#[test]
+fn a_context_that_is_not_told_is_unlimited() {
+    let folder = tempfile::tempdir().unwrap();
+    let changes = json!({ "max_position_embeddings": null, "rope_scaling": null });
+    changed("small-mistral", &changes, true, folder.path());
+    let checkpoint = wootz_lm::checkpoint::Checkpoint::open(folder.path()).unwrap();
+    let options = wootz_lm::models::LoadOptions { device: Device::cpu() };
+    let model = wootz_lm::models::load(&checkpoint, &options).unwrap();
+    assert_eq!(model.info().context_length, None);
+    let told = json!({ "max_position_embeddings": 4096.0, "rope_scaling": null });
+    changed("small-mistral", &told, true, folder.path());
+    let checkpoint = wootz_lm::checkpoint::Checkpoint::open(folder.path()).unwrap();
+    let model = wootz_lm::models::load(&checkpoint, &options).unwrap();
+    assert_eq!(model.info().context_length, Some(4096));
+}
