@@ -248,7 +248,7 @@ pub fn all() -> Vec<Row> {
         },
         calls("lazy_node", &[Nanoseconds(300.0)]),
         calls("replay_node", &[Nanoseconds(100.0)]),
-        calls("replay_kernel", &[]),
+        calls("replay_kernel", &[Nanoseconds(100.0)]),
         calls("replay_fused_node", &[Nanoseconds(100.0)]),
         step("mlp_step", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),
         step("mlp_step_compiled", &[OfPeer(Torch, 1.0), Memory(Torch, 1.0)]),

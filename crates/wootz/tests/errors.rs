@@ -197,6 +197,31 @@ fn a_missing_feature_of_the_driver_is_named() {
 }
 
 #[test]
+fn a_ring_of_32_bit_positions_needs_no_feature_for_longer_ones() {
+    let mut all = devices();
+    let options = GpuOptions { without_int64: true, ..Default::default() };
+    all.extend(all.get(1).map(|gpu| Device::gpu_with(adapter(gpu).unwrap(), &options).unwrap()));
+    for device in all {
+        let cache = ramp(&device, &[1, 5, 1]);
+        let rows = Array::from_slice_on(&[7.0f32, 8.0], &[1, 2, 1], &device).unwrap();
+        let at = |position: Array| wootz::cache_ring(&cache, &rows, &position).unwrap();
+        let position = |p: i32| Array::from_slice_on(&[p], &[1], &device).unwrap();
+        // 2^31 - 1 is 2 in a ring of five, and so is 2^32 - 4.
+        for (ring, want) in [
+            (at(position(9)), [8.0, 1.0, 2.0, 3.0, 7.0]),
+            (at(position(i32::MAX)), [0.0, 1.0, 7.0, 8.0, 4.0]),
+            (at(position(-1)), [8.0, 1.0, 2.0, 3.0, 7.0]),
+            (
+                at(Array::from_slice_on(&[u32::MAX - 3], &[1], &device).unwrap()),
+                [0.0, 1.0, 7.0, 8.0, 4.0],
+            ),
+        ] {
+            assert_eq!(ring.to_vec::<f32>().unwrap(), want, "{device}");
+        }
+    }
+}
+
+#[test]
 fn doubles_on_a_gpu_are_refused_when_the_node_is_built() {
     let Some(gpu) = devices().get(1).cloned() else { return };
     let kept = ramp(&gpu, &[4]);

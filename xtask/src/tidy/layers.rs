@@ -111,7 +111,10 @@ mod tests {
         assert_eq!(breaches("eval/order.rs", "use crate::ops::softmax;"), 1);
         assert_eq!(breaches("gpu/kernel.rs", "if name == \"softmax\" {"), 1);
         assert_eq!(breaches("eval/order.rs", "use std::ops::Range; // ops::softmax"), 0);
-        assert_eq!(breaches("eval/order.rs", "#[cfg(test)]\nuse crate::ops::softmax;"), 0);
+        let tests = "#[cfg(test)]\nmod tests {\n    use crate::ops::softmax;";
+        assert_eq!(breaches("eval/order.rs", tests), 0);
+        let below = "#[cfg(test)]\nmod tests;\nuse crate::ops::softmax;";
+        assert_eq!(breaches("eval/order.rs", below), 1);
     }
 
     #[test]

@@ -44,11 +44,9 @@ impl Source {
 
     /// Lines of library code with their numbers: up to the unit tests, without `//` comments.
     fn code(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.text
-            .lines()
-            .enumerate()
-            .take_while(|(_, line)| !line.trim_start().starts_with("#[cfg(test)]"))
-            .map(|(i, line)| (i + 1, line.split("//").next().unwrap_or("")))
+        let tests = self.text.find("#[cfg(test)]\nmod tests {").unwrap_or(self.text.len());
+        let lines = self.text[..tests].lines().enumerate();
+        lines.map(|(i, line)| (i + 1, line.split("//").next().unwrap_or("")))
     }
 }
 

@@ -55,7 +55,7 @@ fn order(c: &Call<'_>) -> Result<NormOrder, Refusal> {
         Some(order) => order,
     };
     match order.as_str() {
-        Some("fro") => Ok(NormOrder::Frobenius),
+        Some("fro" | "f") => Ok(NormOrder::Frobenius),
         Some("nuc") => Ok(NormOrder::Nuclear),
         Some("inf") => Ok(NormOrder::P(f64::INFINITY)),
         Some("-inf") => Ok(NormOrder::P(f64::NEG_INFINITY)),

@@ -51,7 +51,14 @@ rows! {
         one(wootz::repeat(&c.array("array")?, c.size("repeats")?, c.axes("axis")?))
     },
     "reshape" => |c| one(wootz::reshape_infer(&c.array("a")?, &c.ints("shape")?)),
-    "roll" => |c| one(wootz::roll(&c.array("a")?, &c.ints("shift")?[..], c.axes("axis")?)),
+    "roll" => |c| {
+        let (mut shifts, axes) = (c.ints("shift")?, c.axes("axis")?);
+        // Of one axis in a list MLX takes the first shift; without the list all of them add up.
+        if let (true, Axes::These(listed)) = (c.is_list("axis"), &axes) {
+            shifts.truncate(listed.len());
+        }
+        one(wootz::roll(&c.array("a")?, &shifts[..], axes))
+    },
     "split" => |c| {
         let sections = match c.is_list("indices_or_sections") {
             true => Sections::At(c.ints("indices_or_sections")?),

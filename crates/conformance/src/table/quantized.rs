@@ -9,8 +9,9 @@ use crate::call::{Call, Refusal, unsayable};
 rows! {
     "dequantize" => |c| match (global_scale(c)?, c.dtype_opt("dtype")?) {
         (None, dtype) => one(wootz::dequantize(&weights(c)?, dtype)),
-        (Some(scale), _) => {
-            let plain = wootz::dequantize(&weights(c)?, Some(DType::F32))?;
+        // The scale is float32, and what it multiplies becomes so.
+        (Some(scale), dtype) => {
+            let plain = wootz::dequantize(&weights(c)?, Some(dtype.unwrap_or(DType::BF16)))?;
             one(wootz::multiply(plain, wootz::multiply(scale, 1.0 / LARGEST)?))
         }
     },

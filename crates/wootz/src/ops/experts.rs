@@ -39,10 +39,26 @@ pub(crate) fn entries() -> Vec<Entry> {
         let Routes { indices, weights } = router(&x[0], &options)?;
         Ok(vec![indices, weights])
     });
+    // So far apart that narrow dtypes tell them apart; products with powers of two are exact.
+    let apart = |label: &str, scores: Scores| {
+        Case::new(label, &[&[5, 8]], move |x| {
+            let powers = [0.5f32, -4.0, 2.0, -1.0, 4.0, -0.5, 1.0, -2.0];
+            let powers = Array::from_slice_on(&powers, &[8], x[0].device())?;
+            let logits = multiply(&x[0], powers.astype(x[0].dtype())?)?;
+            let options = Router { scores, renormalise: true, ..Router::new(3) };
+            let Routes { indices, weights } = router(&logits, &options)?;
+            Ok(vec![indices, weights])
+        })
+        .range(1.0..1.5)
+        .tolerance(Tolerance::Reduction)
+    };
     vec![
         Entry {
             name: "router",
             cases: vec![
+                apart("softmax of scores far apart", Scores::Softmax),
+                apart("sigmoids of scores far apart", Scores::Sigmoid),
+                case("more experts than a workgroup holds", &[2, 1100], || Router::new(5)),
                 case("softmax", &[2, 3, 7], || Router { renormalise: true, ..Router::new(3) }),
                 case("sigmoid", &[5, 8], || Router { scores: Scores::Sigmoid, ..Router::new(2) }),
                 case("groups", &[4, 12], || Router {

@@ -79,6 +79,16 @@ const PREPARED: &[(&str, &[&str], &str)] = &[
     ("pad", &["edge", "reflect", "symmetric"], "of the array's own elements axis after axis"),
     ("put_along_axis", &["first, broadcast", "flat"], "what is broadcast is copied first"),
     ("quantized_matmul", &["batch"], "indices choose the weights that a batch shares"),
+    (
+        "router",
+        &["softmax of scores far apart", "sigmoids of scores far apart"],
+        "the case makes its logits of numbers that it multiplies",
+    ),
+    (
+        "router",
+        &["more experts than a workgroup holds"],
+        "a workgroup holds 1,024 experts; of more, sorting finds the best",
+    ),
     ("selective_scan", &["nothing"], "without steps there is nothing to walk through"),
     (
         "selective_scan2",

@@ -148,7 +148,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),
     (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
     (&["fused"], 4.0, "a lane reads the four elements for one word of a packed result"),
-    (&["matmul", "addmm"], 4.0, "a matrix of 8x8 lies in eight rows"),
+    (
+        &["matmul", "addmm"],
+        5.0,
+        "a matrix of 8x8 lies in eight rows, and eight lanes read a row of a tile of packed pairs",
+    ),
     (&["gather_mm", "gather_mm_backward"], 5.0, "rows lie where indices say"),
     (&["quantize"], 13.0, "a lane has a run of weights of its own, beside that of the next"),
     (

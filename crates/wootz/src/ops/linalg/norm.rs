@@ -57,6 +57,8 @@ const NORM: &str = "linalg.norm";
 /// | `0` | how many are not zero | – |
 /// | `p` | `sum(abs(x)^p)^(1/p)` | – |
 ///
+/// Of complex numbers, lengths and what comes of singular values are real; other norms are complex, as in MLX.
+///
 /// ```
 /// use wootz::{Array, linalg};
 /// let x = Array::new([[3.0f32, 4.0], [0.0, -5.0]])?;
@@ -89,9 +91,13 @@ pub fn norm(
         .collect::<Result<Vec<i64>>>()?;
     match (order, &axes[..]) {
         (NormOrder::Default, [] | [_] | [_, _]) => length(a, &axes, keepdims),
-        (NormOrder::P(p), &[axis]) => of_vectors(a, p, axis, keepdims),
+        (NormOrder::P(2.0), _) if axes.len() == 1 => length(a, &axes, keepdims),
+        (NormOrder::P(p), &[axis]) => in_dtype_of(a, of_vectors(a, p, axis, keepdims)?),
         (NormOrder::Frobenius, [_, _]) => length(a, &axes, keepdims),
-        (NormOrder::P(p), &[rows, columns]) => of_matrices(a, p, rows, columns, keepdims),
+        (NormOrder::P(p), &[rows, columns]) => {
+            let norms = of_matrices(a, p, rows, columns, keepdims)?;
+            if p.abs() == 2.0 { Ok(norms) } else { in_dtype_of(a, norms) }
+        }
         (NormOrder::Nuclear, &[rows, columns]) => {
             let singular = singular_values(a, rows, columns)?;
             restored(&sum(&singular, -1, false)?, rows, columns, keepdims)
@@ -101,6 +107,14 @@ pub fn norm(
             Err(Error::argument(NORM, "axis", "two axes", got))
         }
         _ => Err(Error::argument(NORM, "axis", "one axis or two", axes.len())),
+    }
+}
+
+/// As in MLX, norms of complex numbers that are no lengths are complex.
+fn in_dtype_of(a: &Array, norm: Array) -> Result<Array> {
+    match a.dtype().is_complex() {
+        true => astype(&norm, a.dtype()),
+        false => Ok(norm),
     }
 }
 
@@ -124,8 +138,6 @@ fn of_vectors(a: &Array, p: f64, axis: i64, keepdims: bool) -> Result<Array> {
         return astype(&sum(&not_equal(a, 0)?, axis, keepdims)?, dtype);
     } else if p == 1.0 {
         return sum(&absolute()?, axis, keepdims);
-    } else if p == 2.0 {
-        return length(a, &[axis], keepdims);
     } else if p == f64::INFINITY {
         return max(&absolute()?, axis, keepdims);
     } else if p == f64::NEG_INFINITY {
