@@ -21,7 +21,8 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activations {
     /// To 16 bits, with a scale for every 32: results differ from those of floats by less than a ten thousandth of
-    /// the largest. Matrices of up to 65,536 weights are multiplied as floats.
+    /// the largest. Matrices of up to 65,536 weights are multiplied as floats, and so are
+    /// activations in `float32` with weights whose scales are `float32`: whoever keeps both so wants their digits.
     #[default]
     Exact,
     /// To 8 bits, with a scale for every 32, as llama.cpp does: results differ by about a hundredth of

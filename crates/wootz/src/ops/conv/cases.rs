@@ -66,6 +66,13 @@ fn conv2d_cases() -> Vec<Case> {
         case("more than a tile", &[1, 10, 11, 37], &[67, 3, 3, 37], |x, w| {
             conv2d(x, w, 1, 1, 1, 1)
         }),
+        case(
+            "windows that are transformed, of two images",
+            &[2, 9, 12, 17],
+            &[18, 3, 3, 17],
+            |x, w| conv2d(x, w, 1, (1, 2), 1, 1),
+        )
+        .dtypes(&[DType::F32, DType::BF16]),
         case("groups of more than a tile", &[1, 5, 15, 10], &[66, 3, 2, 5], |x, w| {
             conv2d(x, w, 1, 1, 1, 2)
         }),

@@ -49,6 +49,9 @@ pub fn conv1d(
 /// `[out_channels, height, width, channels / groups]`. In MLX:
 /// `mx.conv2d(input, weight, stride=1, padding=0, dilation=1, groups=1)`.
 ///
+/// Windows of 3 × 3 over many channels are transformed on the CPU (Winograd): what rounding loses is then a share of the
+/// largest of 4 × 4 neighbours, not of what an output looks at.
+///
 /// ```
 /// use wootz::{Array, DType, conv2d};
 /// let x = Array::ones(&[1, 4, 5, 2], DType::F32)?;

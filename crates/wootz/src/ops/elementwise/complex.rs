@@ -90,6 +90,11 @@ impl Array {
     pub fn conjugate(&self) -> Result<Array> {
         conjugate(self)
     }
+
+    /// The function [`conjugate`].
+    pub fn conj(&self) -> Result<Array> {
+        conjugate(self)
+    }
 }
 
 /// Cases of functions of complex numbers, whose inputs and results are parts: so gradients and values

@@ -466,12 +466,14 @@ impl Weights {
                 Some(Arc::new(buffer))
             }
         };
+        let [first_offset, second, third] = metas.map(|meta| word(meta.layout.offset));
+        let offsets = [first_offset?, second?, third?];
         Ok(Weights {
             scheme,
             dtype: metas[1].dtype,
             first,
             table,
-            offsets: metas.map(|meta| meta.layout.offset as u32),
+            offsets,
             key: metas[1].dtype.to_string(),
         })
     }

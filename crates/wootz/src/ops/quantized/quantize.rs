@@ -12,7 +12,7 @@ use crate::ops::{astype, multiply, ones_like, reshape, sum, to_device, zeros_lik
 use crate::quant::Scheme;
 
 /// Quantizes along the last axis. Affine and float schemes give what MLX gives on the CPU, bit by bit;
-/// scales and biases then have the dtype of `w`. NaN counts as zero, and an infinity as the largest finite
+/// scales and biases then have the dtype of `w`, or `float32` for `float64`. NaN counts as zero, and an infinity as the largest finite
 /// `float16` of its sign, so that whatever is quantized decodes to finite numbers. GGUF's blocks are encoded on the CPU, wherever `w` is. MLX's global scale `s` of
 /// nvfp4 is a factor of `2688 / s` for `w`.
 ///

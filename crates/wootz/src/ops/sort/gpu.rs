@@ -2,15 +2,20 @@
 //! elements stay; they are compared on order-preserving integers made of their bits.
 
 use super::Side;
-use crate::array::DType;
+use crate::array::{DType, Meta};
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
 /// Elements of a row that one workgroup sorts.
 const BLOCK: usize = 256;
 
-/// Sorts the rows of the input, or tells the indices that do.
-pub(super) fn sort(call: &mut GpuCall<'_>, indices: bool) -> Result<()> {
+/// Bytes that sorting an input needs beside its output.
+pub(super) fn scratch(x: &Meta) -> usize {
+    2 * size_of::<u32>() * x.size()
+}
+
+/// Sorts the rows of the input, or tells the indices that do; the `kept` largest of each row only.
+pub(super) fn sort(call: &mut GpuCall<'_>, indices: bool, kept: usize) -> Result<()> {
     let meta = call.meta(0);
     let (dtype, offset, total) = (meta.dtype, meta.layout.offset, meta.size());
     let length = meta.shape().last().copied().unwrap_or(1);
@@ -43,6 +48,7 @@ pub(super) fn sort(call: &mut GpuCall<'_>, indices: bool) -> Result<()> {
                 length as u32,
                 offset as u32,
                 width as u32,
+                kept as u32,
                 from as u32,
                 to as u32,
             ],
@@ -52,13 +58,14 @@ pub(super) fn sort(call: &mut GpuCall<'_>, indices: bool) -> Result<()> {
         width = width.saturating_mul(2);
     }
     let output = if indices { DType::U32 } else { raw(dtype) };
-    let words = total.div_ceil(packed::per_word(output));
+    let outputs = rows * kept;
+    let words = outputs.div_ceil(packed::per_word(output));
     call.launch(&Kernel {
         variant: format!("gather {} {indices}", raw(dtype)),
         source: &|| {
             let value = match indices {
-                true => "order[p.start + i]",
-                false => "x(p.offset + i / p.length * p.length + order[p.start + i])",
+                true => "order[p.start + place(i)]",
+                false => "x(p.offset + i / p.kept * p.length + order[p.start + place(i)])",
             };
             let wide = packed::wgsl_type(output.class());
             [
@@ -71,7 +78,7 @@ pub(super) fn sort(call: &mut GpuCall<'_>, indices: bool) -> Result<()> {
             .concat()
         },
         bindings: &[Bind::Input(0), Bind::Scratch, Bind::Output(0)],
-        params: &[total as u32, length as u32, offset as u32, from as u32],
+        params: &[outputs as u32, length as u32, kept as u32, offset as u32, from as u32],
         groups: grid(words.div_ceil(packed::WORD_MAIN_GROUP)),
     })
 }

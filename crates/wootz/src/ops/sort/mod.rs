@@ -87,6 +87,8 @@ pub(crate) fn entries() -> Vec<Entry> {
             cases: vec![
                 case("some", &[3, 7], |x| topk(x, 3, -1)),
                 case("longer than a block", &[2, 600], |x| topk(x, 40, -1)),
+                case("more than a block", &[2, 1100], |x| topk(x, 270, -1)),
+                case("largest", &[1025, 3], |x| topk(x, 1, 0)),
                 case("none", &[3, 7], |x| topk(x, 0, 0)),
             ],
         },
@@ -177,11 +179,7 @@ pub fn topk(x: &Array, k: usize, axis: impl Into<Axes>) -> Result<Array> {
             return Ok(rows.clone());
         }
         let op = TopK { k };
-        // On a GPU all are sorted.
-        match rows.device().is_gpu() || k == 0 {
-            true => op.sliced(rows),
-            false => Array::apply(op, &[rows]),
-        }
+        if k == 0 { op.sliced(rows) } else { Array::apply(op, &[rows]) }
     })
 }
 
@@ -279,8 +277,9 @@ impl Op for Sort {
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         match gpu {
-            true => 2 * size_of::<u32>() * inputs[0].size(),
-            false => cpu::scratch(inputs[0], self.indices),
+            #[cfg(feature = "gpu")]
+            true => gpu::scratch(inputs[0]),
+            _ => cpu::scratch(inputs[0], self.indices),
         }
     }
 
@@ -290,7 +289,8 @@ impl Op for Sort {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::sort(call, self.indices)
+        let length = call.meta(0).shape().last().copied().unwrap_or(1);
+        gpu::sort(call, self.indices, length)
     }
 
     fn vjp(
@@ -352,8 +352,18 @@ impl Op for TopK {
         Ok(Metas::from_elem(Meta::new(self.name(), &shape, inputs[0].dtype)?, 1))
     }
 
+    #[cfg(feature = "gpu")]
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        if gpu { gpu::scratch(inputs[0]) } else { 0 }
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         cpu::topk(call)
+    }
+
+    #[cfg(feature = "gpu")]
+    fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
+        gpu::sort(call, false, self.k)
     }
 
     fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
