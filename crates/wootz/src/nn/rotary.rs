@@ -1,5 +1,6 @@
 //! Rotary encoding as models use it: with scaled frequencies and several axes of positions.
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::array::{Arg, Array, DType};
@@ -24,7 +25,7 @@ pub struct RotaryEmbedding {
     pub dims: usize,
     /// Whether neighbours form the pairs that are rotated.
     pub traditional: bool,
-    #[wootz(skip)]
+    #[wootz(value)]
     known: Known,
     /// What rotated features are multiplied by.
     attention_factor: f64,
@@ -48,6 +49,13 @@ struct Known {
     scaling: RopeScaling,
     max_position_embeddings: usize,
     axes: Option<RopeAxes>,
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Known { base, scaling, max_position_embeddings, axes } = self;
+        (base.to_bits(), scaling, max_position_embeddings, axes).hash(state);
+    }
 }
 
 impl RotaryEmbedding {
