@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::vjp::vjp_where_float;
 use super::vmap::vmap;
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
@@ -245,7 +246,7 @@ impl Op for Custom {
             None => {
                 // Not before the gradients are there: else it would run, and be kept, too early.
                 let arguments = depends(arguments, &cotangents)?;
-                super::vjp(|x| self.again(x), &arguments, &cotangents)?.1
+                vjp_where_float(|x| self.again(x), &arguments, &cotangents)?.1
             }
         };
         if gradients.len() != arguments.len() {
