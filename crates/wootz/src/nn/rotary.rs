@@ -127,9 +127,13 @@ impl RotaryEmbedding {
     }
 
     /// The encoding of positions that count from `offset`, a number or an array with one for each
-    /// batch, on every axis.
+    /// batch, on every axis. With [dynamic](RopeType::Dynamic) scaling it must be a number, because
+    /// frequencies depend on the length of the text.
     pub fn forward_from(&self, x: &Array, offset: impl Into<Arg>) -> Result<Array> {
         let offset = offset.into();
+        if let Arg::Array(offset) = &offset {
+            self.check_known_length("offset", offset)?;
+        }
         let end = match (&offset, x.rank()) {
             (Arg::Scalar(start), 2..) => start.as_f64() as usize + x.shape()[x.rank() - 2],
             _ => 0,
@@ -145,8 +149,9 @@ impl RotaryEmbedding {
     }
 
     /// The encoding of the given positions, of shape [axes, batch or 1, length], or [batch or 1,
-    /// length] for one axis.
+    /// length] for one axis. There is none with [dynamic](RopeType::Dynamic) scaling.
     pub fn forward_at(&self, x: &Array, positions: &Array) -> Result<Array> {
+        self.check_known_length("positions", positions)?;
         let axes = self.frequencies.shape()[0];
         let positions = match *positions.shape() {
             [batch, length] if axes == 1 => reshape(positions, &[1, batch, length])?,
@@ -158,6 +163,16 @@ impl RotaryEmbedding {
         };
         let rope = Rope { positions: Positions::Given, ..self.rope() };
         rope.apply(x, &self.frequencies_for(x)?, Some(&positions))
+    }
+
+    /// Checks that frequencies do not depend on values that are not known yet.
+    fn check_known_length(&self, argument: &str, given: &Array) -> Result<()> {
+        if self.known.scaling.rope_type != RopeType::Dynamic {
+            return Ok(());
+        }
+        let expected = "an offset that is a number, as dynamic scaling depends on the length";
+        let got = format!("an array of shape {:?}", given.shape());
+        Err(Error::argument("rope", argument, expected, got))
     }
 
     fn rope(&self) -> Rope {
