@@ -694,23 +694,21 @@ fn run_programs(count: u32, device: &Device) {
     let tally = tally.into_inner();
     let [steps, checked] = tally.steps();
     let (at_once, same, differences) = (at_once.get(), same.get(), differences.get());
-    // Not `println!`, which nobody sees of a test that succeeds.
-    let told = writeln!(
-        std::io::stdout(),
+    let mut told = format!(
         "{count} random programs on {device} in {:.0} seconds\n\
          how often each operation was drawn: {:?}\n\
          steps of each dtype, and how many were checked: {:?}\n\
          {checked} of {steps} steps were checked\n\
-         {same} of {at_once} programs have the same bits at once",
+         {same} of {at_once} programs have the same bits at once\n",
         start.elapsed().as_secs_f64(),
         tally.drawn,
         tally.by_dtype,
     );
-    told.unwrap();
     if !device.is_gpu() {
-        let line = format!("{differences} of {count} gradients agree with differences");
-        writeln!(std::io::stdout(), "{line}").unwrap();
+        told += &format!("{differences} of {count} gradients agree with differences\n");
     }
+    // Not `println!`, which nobody sees of a test that succeeds.
+    std::io::stdout().write_all(told.as_bytes()).unwrap();
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(reason, raw)) => {

@@ -7,8 +7,9 @@ use wootz::{Device, with_device};
 #[allow(dead_code)]
 mod char_gpt;
 
+// Both examples have their own copy of what they share.
 #[path = "../../examples/mlp_classifier.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, clippy::duplicate_mod)]
 mod mlp_classifier;
 
 const BATCH: usize = 4;
