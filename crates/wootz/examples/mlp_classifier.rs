@@ -42,7 +42,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Trains on one draw of points and returns the share of another draw that is classified rightly.
-fn train(steps: usize) -> Result<f32> {
+pub fn train(steps: usize) -> Result<f32> {
     random::seed(7);
     let (x, labels) = spirals()?;
     let (unseen, unseen_labels) = spirals()?;

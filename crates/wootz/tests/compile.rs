@@ -2,11 +2,14 @@
 //! memory that was laid out ahead.
 #![allow(missing_docs)]
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use wootz::nn::{self, Module};
+use wootz::optim::{AdamW, Optimizer};
 use wootz::testing::counters;
 use wootz::{
-    Array, DType, Device, Error, Result, checkpoint, compile, compile_of, custom, grad, ops,
+    Array, DType, Device, Error, Result, Tree, checkpoint, compile, compile_of, custom, grad, ops,
     random, value_and_grad, value_and_grad_of, vmap,
 };
 
@@ -49,6 +52,49 @@ fn through_the_host(x: &[Array]) -> Result<Vec<Array>> {
     let inverse = wootz::linalg::inv(&a)?;
     let (q, r) = wootz::linalg::qr(&(&inverse * 2.0))?;
     Ok(vec![ops::matmul(&inverse, &a)? + 1.0, ops::matmul(&q, &r)?])
+}
+
+#[test]
+fn scalars_come_to_a_plan_from_any_device() -> Result<()> {
+    let _turn = take_turn();
+    for device in devices() {
+        let scale = compile(|x: &[Array]| Ok(vec![&x[1] * &x[0]]));
+        let x = normal(1, &[5], &device)?;
+        for other in devices() {
+            let factor = Array::from_slice_on(&[0.5f32], &[], &other)?;
+            let got = scale.call(&[factor.clone(), x.clone()])?.remove(0);
+            assert_eq!(*got.device(), device);
+            assert_eq!(got.to_bytes()?, (&x * &factor).to_bytes()?, "{device}, from {other}");
+            let longer = Array::from_slice_on(&[0.5f32], &[1], &other)?;
+            assert_eq!(scale.call(&[longer, x.clone()]).is_ok(), device == other);
+        }
+        assert_eq!(scale.stats().traces, 2, "{device}");
+
+        // The step's number and the learning rate are where the optimizer was made.
+        type Training = (nn::Linear, BTreeMap<String, Array>, Array);
+        let mut model = wootz::with_device(&device, || nn::Linear::new(4, 3, true))?;
+        let mut optimizer = AdamW::new(0.1)?;
+        let loss = |x: &Array, model: &nn::Linear| model.forward(x)?.square()?.mean(());
+        let step = compile_of(|(model, state, x): &Training| {
+            let (mut model, mut optimizer) = (model.clone(), AdamW::new(0.1)?);
+            optimizer.set_state(state)?;
+            let (_, gradients) = value_and_grad_of(|model: &nn::Linear| loss(x, model))(&model)?;
+            optimizer.update(&mut model, &gradients)?;
+            Ok((model, optimizer.state()))
+        });
+        optimizer.init(&model.parameters())?;
+        let x = normal(2, &[6, 4], &device)?;
+        let mut compiled = (model.clone(), optimizer.state());
+        for _ in 0..3 {
+            let (_, gradients) = value_and_grad_of(|model: &nn::Linear| loss(&x, model))(&model)?;
+            optimizer.update(&mut model, &gradients)?;
+            compiled = step.call(&(compiled.0, compiled.1, x.clone()))?;
+        }
+        let close = wootz::allclose(&compiled.0.weight, &model.weight, 1e-4, 1e-5, false)?;
+        assert!(close.item::<bool>()?, "{device}");
+        assert_eq!(step.stats().traces, 1, "{device}");
+    }
+    Ok(())
 }
 
 #[test]

@@ -6,9 +6,10 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wootz::io::MappedFile;
+use wootz::optim::{AdamW, Optimizer};
 use wootz::quant::Scheme;
 use wootz::{
-    Array, DType, Device, Error, Quantized, Result, dequantize, gather_qmm, quantized_matmul,
+    Array, DType, Device, Error, Quantized, Result, Tree, dequantize, gather_qmm, quantized_matmul,
     with_device,
 };
 
@@ -284,7 +285,10 @@ fn gradients_are_consumed_while_others_are_still_to_come() -> Result<()> {
         let mut parameters = weights(layers, &[256, 256])?;
         let x = Array::zeros(&[4, 256], DType::F32)? + 0.5;
         x.eval()?;
-        let loss = |w: &[Array]| {
+        let mut optimizer = AdamW::new(0.1)?;
+        optimizer.init(&parameters.parameters())?;
+        wootz::eval(&optimizer.arrays(&parameters))?;
+        let loss = |w: &Vec<Array>| {
             let mut y = x.clone();
             for w in w {
                 y = y.matmul(w)?.tanh()?;
@@ -292,14 +296,11 @@ fn gradients_are_consumed_while_others_are_still_to_come() -> Result<()> {
             y.square()?.mean(())
         };
         peak_of(|| {
-            let gradients = wootz::grad(loss)(&parameters)?;
-            let updated = (parameters.iter().zip(&gradients))
-                .map(|(w, g)| wootz::subtract(w, g * 0.1))
-                .collect::<Result<Vec<_>>>()?;
-            // Nobody else holds the old weights: the new ones are written over them.
-            parameters.clear();
+            let gradients = wootz::grad_of(loss)(&parameters)?;
+            // Nobody else holds the old weights and moments: the new ones are written over them.
+            optimizer.update(&mut parameters, &gradients)?;
             drop(gradients);
-            wootz::eval(&updated)
+            wootz::eval(&optimizer.arrays(&parameters))
         })
     };
     let bytes = 256 * 256 * 4;

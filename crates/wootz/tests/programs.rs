@@ -14,6 +14,8 @@ mod harness;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Instant;
 
 use harness::cpu::compare_all;
 use harness::data::{Host, Random};
@@ -654,6 +656,7 @@ fn batch(program: &Program<'_>) -> Result<(), String> {
 
 /// Runs random programs; tells how often each operation was drawn.
 fn run_programs(count: u32, device: &Device) {
+    let start = Instant::now();
     let subjects = harness::subjects(wootz::ops::registered());
     let choices = Choices::new(&subjects);
     let seed = std::env::var("WOOTZ_SEED").unwrap_or_default();
@@ -689,13 +692,23 @@ fn run_programs(count: u32, device: &Device) {
         check().map_err(TestCaseError::fail)
     });
     let tally = tally.into_inner();
-    println!("how often each operation was drawn: {:?}", tally.drawn);
-    println!("steps of each dtype, and how many were checked: {:?}", tally.by_dtype);
     let [steps, checked] = tally.steps();
-    println!("{checked} of {steps} steps were checked");
     let (at_once, same, differences) = (at_once.get(), same.get(), differences.get());
-    println!("{same} of {at_once} programs have the same bits at once");
-    println!("{differences} of {count} gradients agree with differences");
+    let mut told = format!(
+        "{count} random programs on {device} in {:.0} seconds\n\
+         how often each operation was drawn: {:?}\n\
+         steps of each dtype, and how many were checked: {:?}\n\
+         {checked} of {steps} steps were checked\n\
+         {same} of {at_once} programs have the same bits at once\n",
+        start.elapsed().as_secs_f64(),
+        tally.drawn,
+        tally.by_dtype,
+    );
+    if !device.is_gpu() {
+        told += &format!("{differences} of {count} gradients agree with differences\n");
+    }
+    // Not `println!`, which nobody sees of a test that succeeds.
+    std::io::stdout().write_all(told.as_bytes()).unwrap();
     match outcome {
         Ok(()) => {}
         Err(TestError::Fail(reason, raw)) => {
@@ -715,7 +728,12 @@ fn run_programs(count: u32, device: &Device) {
 
 /// How many programs run on the CPU.
 fn programs() -> u32 {
-    std::env::var("WOOTZ_PROGRAMS").ok().and_then(|count| count.parse().ok()).unwrap_or(2000)
+    match std::env::var("WOOTZ_PROGRAMS") {
+        Ok(count) => {
+            count.parse().unwrap_or_else(|error| panic!("WOOTZ_PROGRAMS={count}: {error}"))
+        }
+        Err(_) => 2000,
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use wootz::nn::Module;
 use wootz::op::{Batch, Metas, Op};
 use wootz::{
     Array, CpuCall, DType, Error, Meta, Result, checkpoint, compile, custom, grad, jvp, random,
-    stack, value_and_grad_aux, vjp, vmap,
+    stack, value_and_grad, value_and_grad_aux, vjp, vmap,
 };
 
 /// The example, which only has the public API; run here so that it stays right.
@@ -26,6 +26,29 @@ fn an_operation_of_another_crate_is_like_ours() -> Result<()> {
         }
         Err(error) => Err(error),
     }
+}
+
+#[test]
+fn gradients_of_integers_are_refused_by_name() -> Result<()> {
+    let (x, n) = (Array::new([0.5f32, 2.0])?, Array::new([1, 2])?);
+    let function = |x: &[Array]| (&x[0] * x[1].astype(DType::F32)?).sum(());
+    let one = Array::new(1.0f32)?;
+    let arguments = [x.clone(), n.clone()];
+    let errors = [
+        ("grad", grad(function)(&arguments).unwrap_err()),
+        ("grad", value_and_grad(function)(&arguments).unwrap_err()),
+        ("vjp", vjp(|x| Ok(vec![function(x)?]), &arguments, &[one]).unwrap_err()),
+    ];
+    for (transform, error) in errors {
+        let named = error.to_string().contains("argument 1") && error.to_string().contains("int32");
+        assert!(named, "{error}");
+        assert!(matches!(error, Error::Dtype { op, .. } if op == transform), "{error}");
+    }
+    // Captured, they are constants; a function that is run again takes them as arguments.
+    let again = checkpoint(move |x: &[Array]| Ok(vec![function(x)?]));
+    let dx = grad(|x: &[Array]| Ok(again(&[x[0].clone(), n.clone()])?.remove(0)))(&[x])?;
+    assert_eq!(dx[0].to_vec::<f32>()?, [1.0, 2.0]);
+    Ok(())
 }
 
 fn draw(seed: u64, shape: &[usize]) -> Result<Array> {

@@ -1,5 +1,7 @@
 //! Attention as most models have it, with all that they vary.
 
+use std::hash::{Hash, Hasher};
+
 use wootz::{Array, DType, Parameter, Result, Tree, multiply, sigmoid, split};
 
 use super::{Linear, RmsNorm, Rope};
@@ -29,6 +31,16 @@ pub struct AttentionConfig {
     pub gated: bool,
     /// Of activations, and so of keys and values.
     pub dtype: DType,
+}
+
+/// Numbers count by their bits.
+impl Hash for AttentionConfig {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let AttentionConfig { hidden, heads, kv_heads, head_dim, scale, rope, .. } = self;
+        let AttentionConfig { window, softcap, gated, dtype, .. } = self;
+        (hidden, heads, kv_heads, head_dim, scale.to_bits(), rope).hash(state);
+        (window, softcap.map(f64::to_bits), gated, dtype).hash(state);
+    }
 }
 
 impl AttentionConfig {
@@ -120,7 +132,7 @@ pub struct Attention {
     pub k_norm: Option<RmsNorm>,
     /// `[heads]`.
     pub sinks: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     pub(crate) config: AttentionConfig,
 }
 

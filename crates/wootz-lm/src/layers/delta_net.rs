@@ -1,5 +1,7 @@
 //! Linear attention by the gated delta rule, behind a short convolution.
 
+use std::hash::{Hash, Hasher};
+
 use wootz::nn::{ChannelConv, DeltaDims, DeltaInputs, DeltaState, DeltaWeights};
 use wootz::{Array, DType, Parameter, Result, Tree};
 
@@ -16,6 +18,14 @@ pub struct DeltaConfig {
     pub eps: f64,
     /// Of activations.
     pub dtype: DType,
+}
+
+/// Numbers count by their bits.
+impl Hash for DeltaConfig {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let DeltaConfig { dims, eps, dtype } = self;
+        (dims, eps.to_bits(), dtype).hash(state);
+    }
 }
 
 impl DeltaConfig {
@@ -54,7 +64,7 @@ pub struct GatedDeltaNet {
     pub norm: RmsNorm,
     /// Of the result.
     pub out_proj: Linear,
-    #[wootz(skip)]
+    #[wootz(value)]
     config: DeltaConfig,
 }
 

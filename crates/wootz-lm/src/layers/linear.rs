@@ -19,10 +19,9 @@ pub struct Linear {
     pub biases: Option<Parameter>,
     /// `[outputs]`.
     pub bias: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     scheme: Option<Scheme>,
     /// Whether activations are rounded to narrower weights, instead of widening those.
-    #[wootz(skip)]
     narrow: bool,
 }
 
@@ -125,9 +124,8 @@ pub struct Embedding {
     pub scales: Option<Parameter>,
     /// Of quantized weights that have them.
     pub biases: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     scheme: Option<Scheme>,
-    #[wootz(skip)]
     narrow: bool,
 }
 
@@ -181,7 +179,7 @@ pub struct SwitchLinear {
     pub biases: Option<Parameter>,
     /// `[experts, outputs]`.
     pub bias: Option<Parameter>,
-    #[wootz(skip)]
+    #[wootz(value)]
     scheme: Option<Scheme>,
 }
 

@@ -9,7 +9,7 @@ use super::{Linear, SwitchLinear};
 use crate::checkpoint::{Bias, Loader};
 
 /// How a gate and what it lets through are put together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `silu(gate) · up`.
     Silu,
@@ -53,7 +53,7 @@ pub struct GatedMlp {
     pub up_proj: Linear,
     /// Of the result.
     pub down_proj: Linear,
-    #[wootz(skip)]
+    #[wootz(value)]
     activation: Activation,
 }
 
@@ -98,7 +98,7 @@ pub struct SwitchGlu {
     pub up_proj: SwitchLinear,
     /// Of the result.
     pub down_proj: SwitchLinear,
-    #[wootz(skip)]
+    #[wootz(value)]
     activation: Activation,
 }
 
@@ -134,7 +134,7 @@ impl SwitchGlu {
 }
 
 /// How tokens are sent to experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MoeConfig {
     /// How many experts there are.
     pub experts: usize,
@@ -183,7 +183,7 @@ pub struct SparseMoe {
     pub shared_expert: Option<GatedMlp>,
     /// How much that one counts.
     pub shared_expert_gate: Option<Linear>,
-    #[wootz(skip)]
+    #[wootz(value)]
     config: MoeConfig,
 }
 

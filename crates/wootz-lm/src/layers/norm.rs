@@ -13,9 +13,10 @@ const LARGEST_F16: f32 = 65504.0;
 pub struct RmsNorm {
     /// `[dims]`.
     pub weight: Parameter,
-    #[wootz(skip)]
     eps: f32,
-    /// A weight with 1 added, and that sum, which is not computed again while the weight is the same.
+    /// Whether 1 is added to the weight.
+    offset: bool,
+    /// The weight before, and that sum, which is not computed again while the weight is the same.
     #[wootz(skip)]
     shifted: Option<[Array; 2]>,
 }
@@ -23,7 +24,7 @@ pub struct RmsNorm {
 impl RmsNorm {
     /// With its weight, and a number added to the mean.
     pub fn new(weight: Parameter, eps: f64) -> RmsNorm {
-        RmsNorm { weight, eps: eps as f32, shifted: None }
+        RmsNorm { weight, eps: eps as f32, offset: false, shifted: None }
     }
 
     /// With 1 added to the weight, as gemma has it.
@@ -31,6 +32,7 @@ impl RmsNorm {
         if offset {
             let sum = add(1.0, &self.weight)?;
             sum.eval()?;
+            self.offset = true;
             self.shifted = Some([self.weight.array().clone(), sum]);
         }
         Ok(self)
@@ -43,9 +45,9 @@ impl RmsNorm {
 
     fn scale(&self) -> Result<Array> {
         match &self.shifted {
-            None => Ok(self.weight.array().clone()),
+            _ if !self.offset => Ok(self.weight.array().clone()),
             Some([weight, sum]) if weight.is_same(&self.weight) => Ok(sum.clone()),
-            Some(_) => add(1.0, &self.weight),
+            _ => add(1.0, &self.weight),
         }
     }
 }
@@ -128,6 +130,23 @@ impl Residual {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_compiled_norm_sees_its_numbers() {
+        let norm = |eps: f64, offset| {
+            let weight = Array::from_slice(&[0.5f32, 2.0], &[2]).unwrap();
+            RmsNorm::new(Parameter::new(weight), eps).with_offset(offset).unwrap()
+        };
+        let x = Array::from_slice(&[1.0f32, -3.0], &[2]).unwrap();
+        let forward = |(norm, x): &(RmsNorm, Array)| norm.forward(x);
+        let compiled = wootz::compile_of(forward);
+        for norm in [norm(1e-5, false), norm(0.5, false), norm(1e-5, true)] {
+            let input = (norm, x.clone());
+            let got = compiled.call(&input).unwrap().to_bytes().unwrap();
+            assert_eq!(got, forward(&input).unwrap().to_bytes().unwrap());
+        }
+        assert_eq!(compiled.stats().traces, 3);
+    }
 
     #[test]
     fn clipped_sums_stay_within_what_the_type_holds() {

@@ -1,5 +1,7 @@
 //! Rotary positions, with all the ways in which models stretch them.
 
+use std::hash::{Hash, Hasher};
+
 use serde::Deserialize;
 use serde_json::Value;
 use wootz::{
@@ -137,6 +139,8 @@ pub struct Rope {
     op: wootz::Rope,
     /// `[1, dims / 2]`.
     frequencies: Array,
+    /// The same as numbers.
+    numbers: Vec<f32>,
     /// What frequencies depend on, if that is the length of the text.
     dynamic: Option<Dynamic>,
 }
@@ -147,6 +151,17 @@ struct Dynamic {
     base: f64,
     factor: f64,
     positions: usize,
+}
+
+/// Numbers count by their bits.
+impl Hash for Rope {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let wootz::Rope { dims, traditional, scale, amplitude, inverse, .. } = self.op;
+        (dims, traditional, scale.to_bits(), amplitude.to_bits(), inverse).hash(state);
+        self.numbers.iter().map(|number| number.to_bits()).collect::<Vec<_>>().hash(state);
+        let Some(Dynamic { base, factor, positions }) = self.dynamic else { return };
+        (base.to_bits(), factor.to_bits(), positions).hash(state);
+    }
 }
 
 impl Rope {
@@ -167,15 +182,16 @@ impl Rope {
         let factor = scaling.factor;
         let dynamic =
             (scaling.rope_type == RopeType::Dynamic).then_some(Dynamic { base, factor, positions });
-        Ok(Rope { op, frequencies: table(&found.frequencies, device)?, dynamic })
+        let numbers = single(&found.frequencies);
+        Ok(Rope { op, frequencies: table(&numbers, device)?, numbers, dynamic })
     }
 
     /// With wavelengths multiplied by `factors`, one for each pair.
     pub fn stretched(self, factors: &Array) -> Result<Rope> {
         let factors = reshape(&factors.astype(DType::F32)?, self.frequencies.shape())?;
         let frequencies = divide(&self.frequencies, factors)?;
-        frequencies.eval()?;
-        Ok(Rope { frequencies, ..self })
+        let numbers = frequencies.to_vec()?;
+        Ok(Rope { frequencies, numbers, ..self })
     }
 
     /// Of `[batch, heads, length, features]`, at positions that count from `offsets`, one for all or one
@@ -209,12 +225,15 @@ impl Rope {
         let stretch = subtract(multiply(ratio, factor)?, factor - 1.0)?;
         let base = multiply(power(stretch, dims / (dims - 2.0))?, base)?;
         let pairs: Vec<f64> = (0..self.op.dims / 2).map(|pair| 2.0 * pair as f64 / dims).collect();
-        let wavelengths = exp(multiply(log(base)?, table(&pairs, x.device())?)?)?;
+        let wavelengths = exp(multiply(log(base)?, table(&single(&pairs), x.device())?)?)?;
         reciprocal(wavelengths)
     }
 }
 
-fn table(numbers: &[f64], device: &Device) -> Result<Array> {
-    let single: Vec<f32> = numbers.iter().map(|&number| number as f32).collect();
-    Array::from_slice_on(&single, &[1, single.len()], device)
+fn single(numbers: &[f64]) -> Vec<f32> {
+    numbers.iter().map(|&number| number as f32).collect()
+}
+
+fn table(numbers: &[f32], device: &Device) -> Result<Array> {
+    Array::from_slice_on(numbers, &[1, numbers.len()], device)
 }

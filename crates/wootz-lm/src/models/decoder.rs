@@ -1,6 +1,7 @@
 //! What all models have in common: embeddings, layers one after the other, a norm, and an output layer.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -25,9 +26,10 @@ pub(super) trait Layer: Tree + Send + Sync + 'static {
 pub(super) struct Decoder<L> {
     model: Backbone<L>,
     lm_head: Option<Linear>,
+    /// Tells what the model is; nothing is computed from it.
     #[wootz(skip)]
     info: ModelInfo,
-    #[wootz(skip)]
+    #[wootz(value)]
     style: Style,
 }
 
@@ -48,6 +50,14 @@ pub(super) struct Style {
     pub(super) logits_divisor: Option<f64>,
     /// Scores stay below it.
     pub(super) logits_softcap: Option<f64>,
+}
+
+impl Hash for Style {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Style { embedding_scale, logits_divisor, logits_softcap } = *self;
+        let numbers = [embedding_scale, logits_divisor, logits_softcap];
+        numbers.map(|number| number.map(f64::to_bits)).hash(state);
+    }
 }
 
 /// What configurations have in common, as one of their parts.
@@ -247,7 +257,6 @@ pub(super) struct Block {
     pub(super) input_layernorm: RmsNorm,
     pub(super) post_attention_layernorm: RmsNorm,
     /// What results are multiplied with before they are added.
-    #[wootz(skip)]
     pub(super) residual_multiplier: Option<f64>,
 }
 

@@ -47,7 +47,6 @@ pub(super) struct GemmaLayer {
     pre_feedforward_layernorm: RmsNorm,
     post_feedforward_layernorm: RmsNorm,
     /// Whether sums stay within what `float16` holds.
-    #[wootz(skip)]
     clips: bool,
 }
 

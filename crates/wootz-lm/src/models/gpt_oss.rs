@@ -59,7 +59,7 @@ impl Default for Config {
 struct OssMoe {
     experts: SwitchGlu,
     router: Linear,
-    #[wootz(skip)]
+    #[wootz(value)]
     config: MoeConfig,
 }
 

@@ -34,7 +34,7 @@ struct Config {
 struct FusedAttention {
     qkv_proj: Linear,
     o_proj: Linear,
-    #[wootz(skip)]
+    #[wootz(value)]
     config: AttentionConfig,
 }
 

@@ -166,9 +166,12 @@ impl Array {
         if self.is_contiguous() { Ok(self.clone()) } else { crate::ops::copy(self) }
     }
 
-    /// A row-major array with the same elements, from the start of its memory on. Takes the array, so
-    /// that there is no second handle to its memory.
-    pub(crate) fn into_dense(self) -> Result<Array> {
+    /// A row-major array on `device` with the same elements, from the start of its memory on. Takes the
+    /// array, so that there is no second handle to its memory.
+    pub(crate) fn into_dense_on(self, device: &Device) -> Result<Array> {
+        if self.device() != device {
+            return crate::ops::to_device(&self, device)?.into_dense_on(device);
+        }
         let fits = self.is_contiguous() && self.meta().layout.offset == 0;
         if fits { Ok(self) } else { crate::ops::copy(&self) }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::batch::Batch;
+use super::vjp::vjp_where_float;
 use super::vmap::vmap;
 use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
@@ -49,17 +50,25 @@ where
 /// ```
 /// use wootz::{Array, custom, grad};
 /// // @mx.custom_function
-/// // def f(x, y): return mx.sin(x) * y
+/// // def f(x, y):
+/// //     return mx.sin(x) * y
+/// let f = custom(|primals: &[Array]| {
+///     let (x, y) = (&primals[0], &primals[1]);
+///     Ok(vec![x.sin()? * y])
+/// });
 /// // @f.vjp
-/// // def f_vjp(primals, cotangent, output): …
-/// let f = custom(|x: &[Array]| Ok(vec![x[0].sin()? * &x[1]]))
-///     .with_vjp(|x, cotangents, _| {
-///         let d = &cotangents[0];
-///         Ok(vec![d * x[0].cos()? * &x[1], d * x[0].sin()? * 100.0])
-///     });
+/// // def f_vjp(primals, cotangent, output):
+/// //     x, y = primals
+/// //     return cotan * mx.cos(x) * y, cotan * mx.sin(x)
+/// let f = f.with_vjp(|primals, cotangents, _outputs| {
+///     let (x, y, cotan) = (&primals[0], &primals[1], &cotangents[0]);
+///     Ok(vec![cotan * x.cos()? * y, cotan * x.sin()?])
+/// });
 /// let (x, y) = (Array::new(0.5f32)?, Array::new(2.0f32)?);
-/// let gradients = grad(move |x| Ok(f.call(x)?.remove(0)))(&[x, y])?;
-/// assert!((gradients[1].item::<f32>()? - 47.9426).abs() < 1e-3);
+/// // mx.grad(f, argnums=(0, 1))(mx.array(0.5), mx.array(2.0))
+/// let gradients = grad(move |primals| Ok(f.call(primals)?.remove(0)))(&[x, y])?;
+/// assert!((gradients[0].item::<f32>()? - 2.0 * 0.5f32.cos()).abs() < 1e-6);
+/// assert!((gradients[1].item::<f32>()? - 0.5f32.sin()).abs() < 1e-6);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn custom<F>(function: F) -> CustomFunction
@@ -124,11 +133,16 @@ impl CustomFunction {
     /// // @f.vmap
     /// // def f_vmap(inputs, axes):
     /// //     x, y = inputs
-    /// //     return mx.sin(x) * y, 0
+    /// //     ax, ay = axes
+    /// //     if ay != ax and ax is not None:
+    /// //         y = y.swapaxes(ay, ax)
+    /// //     return mx.sin(x) * y, (ax or ay)
     /// let f = custom(|x: &[Array]| Ok(vec![x[0].sin()? * &x[1]]))
-    ///     .with_vmap(|x, has_batch| {
+    ///     .with_vmap(|inputs, has_batch| {
+    ///         let (x, y) = (&inputs[0], &inputs[1]);
+    ///         // A batch is the first axis here, so that nothing is swapped.
     ///         assert_eq!(has_batch, [true, false]);
-    ///         Ok(vec![x[0].sin()? * &x[1]])
+    ///         Ok(vec![x.sin()? * y])
     ///     });
     /// let (x, y) = (Array::new([0.0f32, std::f32::consts::FRAC_PI_2])?, Array::new(2.0f32)?);
     /// // mx.vmap(f, in_axes=(0, None))(x, y)
@@ -245,7 +259,7 @@ impl Op for Custom {
             None => {
                 // Not before the gradients are there: else it would run, and be kept, too early.
                 let arguments = depends(arguments, &cotangents)?;
-                super::vjp(|x| self.again(x), &arguments, &cotangents)?.1
+                vjp_where_float(|x| self.again(x), &arguments, &cotangents)?.1
             }
         };
         if gradients.len() != arguments.len() {

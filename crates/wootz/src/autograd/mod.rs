@@ -16,6 +16,6 @@ pub use jvp::jvp;
 pub(crate) use jvp::transposed;
 pub(crate) use placeholder::placeholder;
 pub(crate) use trace::{Marks, Trace};
-pub(crate) use vjp::composed_vjp;
+pub(crate) use vjp::{composed_vjp, value_and_grad_where_float};
 pub use vjp::{grad, value_and_grad, value_and_grad_aux, vjp};
 pub use vmap::{MapAxes, vmap};

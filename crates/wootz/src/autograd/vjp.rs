@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::ops;
 
 /// The outputs of `function` at `primals`, and the gradients of the primals given those of the
-/// outputs.
+/// outputs. Primals are floats or complex numbers: integers have no gradients, which is an error.
 ///
 /// ```
 /// use wootz::{Array, vjp};
@@ -29,12 +29,33 @@ pub fn vjp(
     primals: &[Array],
     cotangents: &[Array],
 ) -> Result<(Vec<Array>, Vec<Array>)> {
+    check_primals("vjp", primals)?;
+    vjp_where_float(function, primals, cotangents)
+}
+
+/// As [`vjp`], with zeros for primals that are integers.
+pub(super) fn vjp_where_float(
+    function: impl FnOnce(&[Array]) -> Result<Vec<Array>>,
+    primals: &[Array],
+    cotangents: &[Array],
+) -> Result<(Vec<Array>, Vec<Array>)> {
     let trace = Trace::start();
     let arguments: Vec<Array> = primals.iter().map(|x| x.traced_copy(&trace)).collect();
     let outputs = function(&arguments)?;
     check_alike("vjp", ("output", &outputs), ("cotangent", cotangents))?;
     let gradients = gradients_or_zeros(&arguments, &outputs, cotangents)?;
     Ok((outputs, gradients))
+}
+
+/// Checks that all primals can have gradients: zeros for integers would hide what they were to tell.
+fn check_primals(transform: &'static str, primals: &[Array]) -> Result<()> {
+    match primals.iter().enumerate().find(|(_, primal)| !primal.dtype().is_inexact()) {
+        Some((index, primal)) => {
+            let expected = "floats or complex numbers, which have gradients";
+            Err(Error::dtype(transform, format!("argument {index}"), expected, primal.dtype()))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Checks that there is one of the second kind for each of the first, of its shape and dtype.
@@ -63,7 +84,9 @@ pub(super) fn check_alike(
     Ok(())
 }
 
-/// The function that gives the gradients of `function`, which returns a scalar.
+/// The function that gives the gradients of `function`, which returns a scalar. Its arguments are
+/// floats or complex numbers: an integer has no gradient, which is an error (MLX rounds one to the
+/// integer's dtype). What is not to be differentiated, the function captures.
 ///
 /// ```
 /// use std::f32::consts::PI;
@@ -85,7 +108,8 @@ where
     move |primals| Ok(with_value(primals)?.1)
 }
 
-/// The function that gives the value of `function`, a scalar, and its gradients.
+/// The function that gives the value of `function`, a scalar, and its gradients. Arguments are
+/// those of [`grad`].
 ///
 /// ```
 /// use wootz::{Array, value_and_grad};
@@ -122,6 +146,20 @@ where
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn value_and_grad_aux<F, A>(
+    function: F,
+) -> impl Fn(&[Array]) -> Result<((Array, A), Vec<Array>)>
+where
+    F: Fn(&[Array]) -> Result<(Array, A)>,
+{
+    let with_aux = value_and_grad_where_float(function);
+    move |primals| {
+        check_primals("grad", primals)?;
+        with_aux(primals)
+    }
+}
+
+/// As [`value_and_grad_aux`], with zeros for arguments that are integers.
+pub(crate) fn value_and_grad_where_float<F, A>(
     function: F,
 ) -> impl Fn(&[Array]) -> Result<((Array, A), Vec<Array>)>
 where
@@ -273,6 +311,7 @@ pub(crate) fn composed_vjp(
     let cotangents = or_zeros(outputs, cotangents)?;
     let reason = "it has neither a rule nor a composition";
     let missing = || Err(Error::not_differentiable(op, reason));
-    let (_, gradients) = vjp(|x| composed(x).unwrap_or_else(missing), inputs, &cotangents)?;
+    let composed = |x: &[Array]| composed(x).unwrap_or_else(missing);
+    let (_, gradients) = vjp_where_float(composed, inputs, &cotangents)?;
     Ok(gradients.into_iter().map(Some).collect())
 }

@@ -69,7 +69,8 @@ impl PlanSummary {
 
 /// Makes a function that runs `function` once for each signature of shapes, dtypes and device, on
 /// arrays without values, and replays what it recorded: fused kernels in memory that was laid out
-/// ahead. A call computes its results at once; on a GPU it does not wait for them.
+/// ahead. A call computes its results at once; on a GPU it does not wait for them. It runs where its
+/// arguments are; scalars come there from any device.
 ///
 /// State is explicit: what changes from call to call must be an argument, and what becomes of it a
 /// result. An array that the function captures is a constant of the plan. Numbers that change, as a
@@ -265,7 +266,9 @@ impl<K, P> Plans<K, P> {
         arguments: Vec<Array>,
         owned: bool,
     ) -> Result<Vec<Array>> {
-        let rows = arguments.into_iter().map(Array::into_dense).collect::<Result<Vec<_>>>()?;
+        let device = device_of(&arguments);
+        let here = |argument: Array| argument.into_dense_on(&device);
+        let rows = arguments.into_iter().map(here).collect::<Result<Vec<_>>>()?;
         super::eval(&rows)?;
         let results = plan.replay(&rows, owned)?;
         self.cache().stats.replays += 1;
@@ -284,14 +287,20 @@ impl<K, P> Cache<K, P> {
     }
 }
 
+/// Where a function of these arguments runs. Scalars may be anywhere.
+fn device_of(arguments: &[Array]) -> Device {
+    let placed = arguments.iter().find(|argument| argument.rank() > 0);
+    match placed.or(arguments.first()) {
+        Some(argument) => argument.device().clone(),
+        None => Device::default_device(),
+    }
+}
+
 impl Signature {
     pub(crate) fn of(arguments: &[Array]) -> Result<Signature> {
-        let device = match arguments.first() {
-            Some(first) => first.device().clone(),
-            None => Device::default_device(),
-        };
+        let device = device_of(arguments);
         for (index, argument) in arguments.iter().enumerate() {
-            if *argument.device() != device {
+            if argument.rank() > 0 && *argument.device() != device {
                 return Err(Error::DeviceMismatch {
                     op: "compile",
                     argument: format!("argument {index}"),
@@ -323,10 +332,10 @@ impl Signature {
         let fits = |((shape, dtype), argument): (&(Shape, DType), &Array)| {
             *dtype == argument.dtype()
                 && shape[..] == *argument.shape()
-                && self.device == *argument.device()
+                && (shape.is_empty() || self.device == *argument.device())
         };
-        let here = !arguments.is_empty() || self.device == Device::default_device();
-        here && self.arguments.len() == arguments.len()
+        self.device == device_of(arguments)
+            && self.arguments.len() == arguments.len()
             && self.arguments.iter().zip(arguments).all(fits)
     }
 }

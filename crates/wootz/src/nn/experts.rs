@@ -177,7 +177,7 @@ pub struct SparseMoe {
     /// How much that one counts; all, without.
     pub shared_expert_gate: Option<Linear>,
     /// How experts are chosen; the bias is the gate's.
-    #[wootz(skip)]
+    #[wootz(value)]
     pub router: Router<'static>,
 }
 

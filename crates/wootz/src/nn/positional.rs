@@ -56,6 +56,11 @@ impl Module for RoPE {
 /// ```
 #[derive(Clone, Debug, wootz_macros::Tree)]
 pub struct SinusoidalPositionalEncoding {
+    /// What frequencies are made of.
+    dims: usize,
+    min_freq: f64,
+    max_freq: f64,
+    full_turns: bool,
     #[wootz(skip)]
     frequencies: Array,
     scale: f64,
@@ -92,7 +97,15 @@ impl SinusoidalPositionalEncoding {
             frequencies = multiply(frequencies, 2.0 * std::f64::consts::PI)?;
         }
         let scale = scale.unwrap_or((2.0 / dims as f64).sqrt());
-        Ok(SinusoidalPositionalEncoding { frequencies, scale, cos_first })
+        Ok(SinusoidalPositionalEncoding {
+            dims,
+            min_freq,
+            max_freq,
+            full_turns,
+            frequencies,
+            scale,
+            cos_first,
+        })
     }
 }
 

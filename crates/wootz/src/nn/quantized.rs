@@ -9,7 +9,8 @@ use crate::ops::{Quantized, add, quantized_matmul, zeros};
 use crate::quant::Scheme;
 use crate::tree::{Parameter, Path, Slot, Tree};
 
-/// [`Linear`] with quantized weights, which are not trained; gradients of its input are.
+/// [`Linear`] with quantized weights, which are not trained, also when a model is
+/// [unfrozen](Tree::unfreeze); gradients of its input are.
 ///
 /// ```
 /// use wootz::nn::{Linear, Module, QuantizedLinear};
@@ -56,9 +57,9 @@ impl QuantizedLinear {
     pub fn from_linear(linear: &Linear, scheme: impl Into<Scheme>) -> Result<QuantizedLinear> {
         let q = linear.weight.quantize(scheme)?;
         Ok(QuantizedLinear {
-            weight: frozen(q.codes()),
-            scales: q.scales().map(frozen),
-            biases: q.biases().map(frozen),
+            weight: fixed(q.codes()),
+            scales: q.scales().map(fixed),
+            biases: q.biases().map(fixed),
             bias: linear.bias.clone(),
             scheme: q.scheme(),
         })
@@ -119,9 +120,9 @@ impl QuantizedEmbedding {
     ) -> Result<QuantizedEmbedding> {
         let q = embedding.weight.quantize(scheme)?;
         Ok(QuantizedEmbedding {
-            weight: frozen(q.codes()),
-            scales: q.scales().map(frozen),
-            biases: q.biases().map(frozen),
+            weight: fixed(q.codes()),
+            scales: q.scales().map(fixed),
+            biases: q.biases().map(fixed),
             scheme: q.scheme(),
         })
     }
@@ -196,6 +197,10 @@ pub fn quantize(
         Ok(())
     })?;
     Ok(names)
+}
+
+fn fixed(array: &Array) -> Parameter {
+    Parameter::fixed(array.clone())
 }
 
 fn frozen(array: &Array) -> Parameter {

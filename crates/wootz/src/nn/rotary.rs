@@ -1,5 +1,6 @@
 //! Rotary encoding as models use it: with scaled frequencies and several axes of positions.
 
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::array::{Arg, Array, DType};
@@ -24,7 +25,7 @@ pub struct RotaryEmbedding {
     pub dims: usize,
     /// Whether neighbours form the pairs that are rotated.
     pub traditional: bool,
-    #[wootz(skip)]
+    #[wootz(value)]
     known: Known,
     /// What rotated features are multiplied by.
     attention_factor: f64,
@@ -48,6 +49,13 @@ struct Known {
     scaling: RopeScaling,
     max_position_embeddings: usize,
     axes: Option<RopeAxes>,
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Known { base, scaling, max_position_embeddings, axes } = self;
+        (base.to_bits(), scaling, max_position_embeddings, axes).hash(state);
+    }
 }
 
 impl RotaryEmbedding {
@@ -119,9 +127,13 @@ impl RotaryEmbedding {
     }
 
     /// The encoding of positions that count from `offset`, a number or an array with one for each
-    /// batch, on every axis.
+    /// batch, on every axis. With [dynamic](RopeType::Dynamic) scaling it must be a number, because
+    /// frequencies depend on the length of the text.
     pub fn forward_from(&self, x: &Array, offset: impl Into<Arg>) -> Result<Array> {
         let offset = offset.into();
+        if let Arg::Array(offset) = &offset {
+            self.check_known_length("offset", offset)?;
+        }
         let end = match (&offset, x.rank()) {
             (Arg::Scalar(start), 2..) => start.as_f64() as usize + x.shape()[x.rank() - 2],
             _ => 0,
@@ -137,8 +149,9 @@ impl RotaryEmbedding {
     }
 
     /// The encoding of the given positions, of shape [axes, batch or 1, length], or [batch or 1,
-    /// length] for one axis.
+    /// length] for one axis. There is none with [dynamic](RopeType::Dynamic) scaling.
     pub fn forward_at(&self, x: &Array, positions: &Array) -> Result<Array> {
+        self.check_known_length("positions", positions)?;
         let axes = self.frequencies.shape()[0];
         let positions = match *positions.shape() {
             [batch, length] if axes == 1 => reshape(positions, &[1, batch, length])?,
@@ -150,6 +163,16 @@ impl RotaryEmbedding {
         };
         let rope = Rope { positions: Positions::Given, ..self.rope() };
         rope.apply(x, &self.frequencies_for(x)?, Some(&positions))
+    }
+
+    /// Checks that frequencies do not depend on values that are not known yet.
+    fn check_known_length(&self, argument: &str, given: &Array) -> Result<()> {
+        if self.known.scaling.rope_type != RopeType::Dynamic {
+            return Ok(());
+        }
+        let expected = "an offset that is a number, as dynamic scaling depends on the length";
+        let got = format!("an array of shape {:?}", given.shape());
+        Err(Error::argument("rope", argument, expected, got))
     }
 
     fn rope(&self) -> Rope {

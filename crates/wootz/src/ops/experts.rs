@@ -5,6 +5,8 @@ mod route;
 #[cfg(test)]
 mod tests;
 
+use std::hash::{Hash, Hasher};
+
 use route::{MOST, Route, weights_dtype};
 
 use crate::array::{Array, DType, Shape};
@@ -97,7 +99,7 @@ pub(crate) fn entries() -> Vec<Entry> {
 }
 
 /// How a router's logits become scores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Scores {
     /// Of all experts together, in the logits' dtype.
     #[default]
@@ -107,7 +109,7 @@ pub enum Scores {
 }
 
 /// Which of experts with equal scores come first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ties {
     /// Those with lower indices; the chosen are in the order of falling scores.
     #[default]
@@ -118,7 +120,7 @@ pub enum Ties {
 }
 
 /// Experts in groups, of which only the best are chosen from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExpertGroups {
     /// How many groups there are; of equal size.
     pub count: usize,
@@ -147,6 +149,15 @@ pub struct Router<'a> {
     pub expert_scale: Option<&'a Array>,
     /// Which of equal experts come first.
     pub ties: Ties,
+}
+
+/// Numbers count by their bits, arrays by where they are.
+impl Hash for Router<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Router { k, scores, renormalise, groups, bias, scale, expert_scale, ties } = *self;
+        (k, scores, renormalise, groups, scale.to_bits(), ties).hash(state);
+        [bias, expert_scale].map(|array| array.map(std::ptr::from_ref)).hash(state);
+    }
 }
 
 impl Router<'_> {

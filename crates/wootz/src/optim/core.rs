@@ -137,6 +137,7 @@ impl<T: PerParameter> Optimizer for T {
         gradients: &BTreeMap<String, Array>,
         parameters: &BTreeMap<String, Array>,
     ) -> Result<BTreeMap<String, Array>> {
+        check_floats(gradients, parameters)?;
         if self.core().unchecked {
             check_states(self, parameters)?;
             self.core_mut().unchecked = false;
@@ -213,6 +214,21 @@ fn advance_all<T: PerParameter>(
         optimizer.core_mut().states.insert(name.clone(), state);
     }
     Ok(updated)
+}
+
+/// Checks that nothing is to be changed that a step would turn into floats.
+fn check_floats(
+    gradients: &BTreeMap<String, Array>,
+    parameters: &BTreeMap<String, Array>,
+) -> Result<()> {
+    let changed = parameters.iter().filter(|(name, _)| gradients.contains_key(*name));
+    for (name, parameter) in changed {
+        if !parameter.dtype().is_inexact() {
+            let expected = "floats, or no gradient (a Parameter of integers has none)";
+            return Err(Error::dtype("update", name, expected, parameter.dtype()));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that the states are such as these parameters have.

@@ -33,8 +33,8 @@ where
 /// The function that gives the value of `function`, a scalar, and its gradients as a structure of
 /// the same type as its argument: MLX's `nn.value_and_grad`.
 ///
-/// The gradient of what is frozen, and of [state](super::State), is zero and takes no memory.
-/// State that `function` changed is stored in the argument.
+/// The gradient of what is frozen, and of [state](super::State), is zero and takes no memory; that
+/// of an array of integers is zero. State that `function` changed is stored in the argument.
 ///
 /// ```
 /// use wootz::{Array, value_and_grad_of};
@@ -86,9 +86,9 @@ where
             let traced = with_trained(tree, arrays)?;
             let (value, beside) = function(&traced)?;
             *aside.borrow_mut() = Some((beside, states(&traced)));
-            Ok(value)
+            Ok((value, ()))
         };
-        let (value, gradients) = autograd::value_and_grad(of_arrays)(&trained)?;
+        let ((value, ()), gradients) = autograd::value_and_grad_where_float(of_arrays)(&trained)?;
         let Some((beside, states)) = aside.into_inner() else {
             let reason = "the function was not called".to_string();
             return Err(Error::Transform { transform: "grad", reason });

@@ -7,17 +7,38 @@ use std::sync::{PoisonError, RwLock};
 use crate::array::{Arg, Array};
 use crate::error::{Error, Result};
 
-/// An array that is trained unless it is frozen. It can be used where an array is wanted.
+/// An array that is trained unless it is frozen or holds integers. It can be used where an array is wanted.
 #[derive(Clone, Debug)]
 pub struct Parameter {
     array: Array,
     trainable: bool,
+    /// Whether it is frozen unless it is named.
+    fixed: bool,
 }
 
 impl Parameter {
     /// A trainable parameter.
     pub fn new(array: Array) -> Parameter {
-        Parameter { array, trainable: true }
+        Parameter { array, trainable: true, fixed: false }
+    }
+
+    /// A frozen parameter that [`unfreeze`](crate::Tree::unfreeze) of a tree leaves frozen, as quantized
+    /// weights are. Who names it can train it.
+    ///
+    /// ```
+    /// use wootz::{Array, Parameter, Tree};
+    /// let mut parameter = Parameter::fixed(Array::new([1.0f32])?);
+    /// parameter.unfreeze()?;
+    /// assert!(!parameter.is_trainable());
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn fixed(array: Array) -> Parameter {
+        Parameter { array, trainable: false, fixed: true }
+    }
+
+    /// Whether it was made to stay frozen.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.fixed
     }
 
     /// The array.
@@ -30,12 +51,19 @@ impl Parameter {
         self.array = array;
     }
 
-    /// Whether it is trained.
+    /// Whether it is trained. Integers never are.
+    ///
+    /// ```
+    /// use wootz::{Array, Parameter};
+    /// assert!(Parameter::new(Array::new([1.0f32])?).is_trainable());
+    /// assert!(!Parameter::new(Array::new([1])?).is_trainable());
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
     pub fn is_trainable(&self) -> bool {
-        self.trainable
+        self.trainable && self.array.dtype().is_inexact()
     }
 
-    /// Freezes it, or makes it trainable again.
+    /// Freezes it, or makes it trainable again, also if it is [fixed](Parameter::fixed).
     pub fn set_trainable(&mut self, trainable: bool) {
         self.trainable = trainable;
     }

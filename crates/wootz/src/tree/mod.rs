@@ -159,7 +159,7 @@ pub trait Tree {
         collect(self, |_| true)
     }
 
-    /// The arrays that are trained: all but the frozen ones and [state](State).
+    /// The arrays that are trained: all but the frozen ones, parameters of integers, and [state](State).
     fn trainable_parameters(&self) -> BTreeMap<String, Array> {
         collect(self, |leaf| leaf.is_trainable())
     }
@@ -184,7 +184,7 @@ pub trait Tree {
         set_trainable(self, "freeze", Some(keys), false)
     }
 
-    /// Makes all parameters trainable again.
+    /// Makes all parameters trainable again but [fixed](Parameter::fixed) ones, as quantized weights are.
     fn unfreeze(&mut self) -> Result<()> {
         set_trainable(self, "unfreeze", None, true)
     }
@@ -486,6 +486,7 @@ fn set_trainable<T: Tree + ?Sized>(
         }
         unknown.remove(last);
         match slot {
+            Slot::Parameter(fixed) if trainable && keys.is_none() && fixed.is_fixed() => {}
             Slot::Parameter(parameter) => parameter.set_trainable(trainable),
             Slot::Array(_) if !trainable => {
                 let got = "a plain array, which is always trained";

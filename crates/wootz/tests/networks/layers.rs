@@ -4,8 +4,8 @@ use wootz::fast::Mask;
 use wootz::nn::losses::{Reduction, cross_entropy};
 use wootz::nn::*;
 use wootz::{
-    Array, ConvOptions, DType, Device, Padding, Result, Router, Tree, grad_of, random, tree_map,
-    with_device,
+    Array, ConvOptions, DType, Device, Padding, Result, RopeScaling, RopeType, Router, Tree,
+    grad_of, random, tree_map, with_device,
 };
 
 /// Checks the gradient of a layer's parameters and inputs along one random direction, in double
@@ -240,6 +240,27 @@ fn wrong_arguments_are_errors() -> Result<()> {
     let each = Upsample::new([2.0, 2.0], UpsampleMode::Linear, false, false)?;
     assert!(each.forward(&Array::ones(&[1, 5, 4], DType::F32)?).is_err());
     assert!(Embedding::new(3, 2)?.forward(&Array::new([3])?)?.eval().is_err());
+    Ok(())
+}
+
+#[test]
+fn dynamic_rotary_frequencies_need_a_known_length() -> Result<()> {
+    let rope = |rope_type| {
+        let scaling = RopeScaling { factor: 2.0, ..RopeScaling::new(rope_type) };
+        RotaryEmbedding::new(8, 10000.0, false, &scaling, 4)
+    };
+    let x = Array::ones(&[1, 2, 3, 8], DType::F32)?;
+    let (offset, positions) = (Array::new(7)?, Array::new([[7, 8, 9]])?);
+    let stretched = rope(RopeType::Dynamic)?;
+    let error = stretched.forward_from(&x, &offset).unwrap_err().to_string();
+    assert!(error.contains("offset") && error.contains("dynamic"), "{error}");
+    let error = stretched.forward_at(&x, &positions).unwrap_err().to_string();
+    assert!(error.contains("positions") && error.contains("dynamic"), "{error}");
+    let plain = rope(RopeType::Linear)?;
+    let known = plain.forward_from(&x, 7)?.to_bytes()?;
+    assert_eq!(plain.forward_from(&x, &offset)?.to_bytes()?, known);
+    assert_eq!(plain.forward_at(&x, &positions)?.to_bytes()?, known);
+    assert_ne!(stretched.forward_from(&x, 7)?.to_bytes()?, known);
     Ok(())
 }
 

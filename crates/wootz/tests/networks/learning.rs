@@ -1,11 +1,16 @@
-//! A small GPT learns alike on both devices, and again to the last bit. `WOOTZ_STEPS=200` takes more
-//! steps than usual.
+//! The examples learn: a small GPT alike on both devices, and again to the last bit (`WOOTZ_STEPS=200` takes
+//! more steps than usual), and a classifier.
 
 use wootz::{Device, with_device};
 
 #[path = "../../examples/char_gpt.rs"]
 #[allow(dead_code)]
 mod char_gpt;
+
+// Both examples have their own copy of what they share.
+#[path = "../../examples/mlp_classifier.rs"]
+#[allow(dead_code, clippy::duplicate_mod)]
+mod mlp_classifier;
 
 const BATCH: usize = 4;
 
@@ -16,6 +21,14 @@ fn curve(device: &Device) -> Vec<f32> {
     let train = || char_gpt::train(steps, BATCH, |_, loss| losses.push(loss));
     with_device(device, train).unwrap();
     losses
+}
+
+#[test]
+fn a_classifier_tells_the_arms_of_spirals_apart() {
+    let accuracy = with_device(&Device::cpu(), || mlp_classifier::train(150)).unwrap();
+    println!("{:.1} % of points not seen in training", 100.0 * accuracy);
+    // A guess is right for a third of them.
+    assert!(accuracy > 0.9, "{accuracy}");
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use wootz::nn::losses::{Reduction, mse_loss};
-use wootz::nn::{Linear, Module, tanh};
+use wootz::nn::{Linear, Module, QuantizedLinear, Sequential, tanh};
 use wootz::optim::*;
+use wootz::quant::Scheme;
 use wootz::{Array, DType, Error, Result, Tree, io, random, value_and_grad_of};
 
 #[derive(Clone, Tree)]
@@ -203,6 +204,53 @@ fn frozen_parameters_stay_and_have_no_state() -> Result<()> {
     assert_eq!(bits(&model.layers[0].parameters())?, before);
     assert!(!optimizer.state().keys().any(|name| name.starts_with("layers.0")));
     assert!(!model.layers[0].weight.is_trainable());
+    Ok(())
+}
+
+#[test]
+fn quantized_weights_stay_what_they_are() -> Result<()> {
+    let scheme = Scheme::new("affine", Some(32), Some(4))?;
+    let quantized = QuantizedLinear::from_linear(&Linear::new(32, 8, true)?, scheme)?;
+    let mut model = Sequential::new().then(Linear::new(4, 32, true)?).then(quantized);
+    model.freeze()?;
+    model.unfreeze()?;
+    let names = ["layers.0.bias", "layers.0.weight", "layers.1.bias"];
+    assert!(model.trainable_parameters().into_keys().eq(names));
+    let before = model.parameters();
+    let mut optimizer = AdamW::new(0.1)?;
+    let x = Array::ones(&[2, 4], DType::F32)?;
+    for _ in 0..2 {
+        let loss = |model: &Sequential| model.forward(&x)?.square()?.mean(());
+        let (_, gradients) = value_and_grad_of(loss)(&model)?;
+        optimizer.update(&mut model, &gradients)?;
+    }
+    for (name, now) in model.parameters() {
+        assert_eq!(now.dtype(), before[&name].dtype(), "{name}");
+        let same = now.to_bytes()? == before[&name].to_bytes()?;
+        assert_eq!(same, !names.contains(&&*name), "{name}");
+    }
+    // By name they can be trained, except codes.
+    let mut layer = QuantizedLinear::new(32, 8, false, scheme)?;
+    layer.unfreeze_keys(&["scales", "weight"])?;
+    assert!(layer.trainable_parameters().into_keys().eq(["scales"]));
+    Ok(())
+}
+
+#[test]
+fn a_gradient_for_integers_is_refused_by_name() -> Result<()> {
+    for (what, make) in all() {
+        let mut optimizer = make()?;
+        let mut model = vec![Array::new([[1.0f32, 2.0]])?, Array::new([[3u32, 4]])?];
+        let gradients = vec![Array::new([[1.0f32, 1.0]])?, Array::new([[1.0f32, 1.0]])?];
+        let error = optimizer.update(&mut model, &gradients).unwrap_err().to_string();
+        assert!(error.contains("1: expected") && error.contains("uint32"), "{what}: {error}");
+        assert_eq!(model[1].to_vec::<u32>()?, [3, 4], "{what}");
+        // Without one they stay.
+        let gradients = BTreeMap::from([("0".to_string(), gradients[0].clone())]);
+        optimizer.update(&mut model, &gradients)?;
+        assert_eq!(model[1].to_vec::<u32>()?, [3, 4], "{what}");
+        assert_ne!(model[0].to_vec::<f32>()?, [1.0, 2.0], "{what}");
+    }
     Ok(())
 }
 

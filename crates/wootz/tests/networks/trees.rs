@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use wootz::nn::{
-    BatchNorm, Dropout, Function, GELU, Linear, MaxPool1d, Module, RMSNorm, ReLU, Sequential, SiLU,
-    relu,
+    BatchNorm, Dropout, Function, GELU, Linear, MaxPool1d, Module, MoeDims, RMSNorm, ReLU,
+    RotaryEmbedding, Sequential, SiLU, SinusoidalPositionalEncoding, SparseMoe, relu,
 };
 use wootz::tree::State;
 use wootz::{
-    Array, DType, Error, Parameter, Result, Tree, checkpoint_of, compile, compile_of, grad_of,
-    jvp_of, random, tree_flatten, tree_map, tree_unflatten, value_and_grad_of, vmap, vmap_of,
+    Array, DType, Error, Parameter, Result, RopeScaling, RopeType, Router, Tree, checkpoint_of,
+    compile, compile_of, grad_of, jvp_of, random, tree_flatten, tree_map, tree_unflatten,
+    value_and_grad_of, vmap, vmap_of,
 };
 
 #[derive(Clone, Tree)]
@@ -385,7 +386,23 @@ fn a_compiled_function_of_a_structure_sees_values_that_are_no_arrays() -> Result
     let functions = [relu, wootz::nn::silu].map(Function::new);
     check("function", |(function, x)| function.call(x), &functions)?;
     let pools = [MaxPool1d::new(1, None, 0)?, MaxPool1d::new(2, None, 0)?];
-    check("value", |(pool, x)| pool.forward(&x.reshape(&[1, 4, 1])?), &pools)
+    check("value", |(pool, x)| pool.forward(&x.reshape(&[1, 4, 1])?), &pools)?;
+    // Layers that keep something beside their arrays.
+    let sines = |max, turns| SinusoidalPositionalEncoding::with(4, 1e-2, max, None, false, turns);
+    let encodings = [sines(1.0, false)?, sines(2.0, false)?, sines(1.0, true)?];
+    check("frequencies", |(encoding, x)| encoding.forward(x), &encodings)?;
+    let dynamic = |factor| {
+        let scaling = RopeScaling { factor, ..RopeScaling::new(RopeType::Dynamic) };
+        RotaryEmbedding::new(4, 10000.0, false, &scaling, 2)
+    };
+    let rotated: fn(&(RotaryEmbedding, Array)) -> Result<Array> =
+        |(rope, x)| rope.forward_from(&x.reshape(&[1, 1, 1, 4])?, 9);
+    check("rotary", rotated, &[dynamic(2.0)?, dynamic(4.0)?])?;
+    let dims = MoeDims { dims: 4, hidden: 8, experts: 6, shared: 0 };
+    let experts = SparseMoe::new(dims, Router::new(2))?;
+    let routers = [Router::new(2), Router::new(3), Router { scale: 0.5, ..Router::new(2) }];
+    let experts = routers.map(|router| SparseMoe { router, ..experts.clone() });
+    check("router", |(experts, x)| experts.forward(x), &experts)
 }
 
 #[test]

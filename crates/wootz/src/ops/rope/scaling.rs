@@ -2,6 +2,7 @@
 //! of encodings with several axes of positions.
 
 use std::f64::consts::PI;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
@@ -48,8 +49,40 @@ pub struct RopeScaling {
     pub partial_rotary_factor: f64,
 }
 
+/// Numbers count by their bits.
+impl Hash for RopeScaling {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let RopeScaling {
+            rope_type,
+            factor,
+            low_freq_factor,
+            high_freq_factor,
+            original_max_position_embeddings,
+            beta_fast,
+            beta_slow,
+            mscale,
+            mscale_all_dim,
+            attention_factor,
+            short_factor,
+            long_factor,
+            partial_rotary_factor,
+        } = self;
+        (rope_type, original_max_position_embeddings).hash(state);
+        [factor, low_freq_factor, high_freq_factor, beta_fast, beta_slow].map(bits).hash(state);
+        [mscale, mscale_all_dim, partial_rotary_factor].map(bits).hash(state);
+        attention_factor.as_ref().map(bits).hash(state);
+        for factors in [short_factor, long_factor] {
+            factors.iter().map(bits).collect::<Vec<_>>().hash(state);
+        }
+    }
+}
+
+fn bits(number: &f64) -> u64 {
+    number.to_bits()
+}
+
 /// The ways of [`RopeScaling`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RopeType {
     /// None.
     Default,
@@ -244,7 +277,7 @@ impl RopeScaling {
 }
 
 /// How pairs are divided among several axes of positions.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RopeAxes {
     /// One after the other: so many pairs for each axis (`mrope_section`).
     Sections(Vec<usize>),
