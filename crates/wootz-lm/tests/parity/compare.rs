@@ -252,7 +252,20 @@ pub fn difference(got: &Array, expected: &Array) -> wootz_lm::Result<f64> {
 mod tests {
     use serde_json::json;
 
-    use super::{is_dynamic, longest_sum};
+    use super::{DType, Narrow, Outcome, is_dynamic, longest_sum};
+
+    #[test]
+    fn whole_models_are_judged_where_no_weight_is_quantized() {
+        let passes = |dense: bool, error: f64, growth: f64| {
+            let narrow =
+                Narrow { layer_error: 5e-2, forced_error: 2e-2, cached_error: 0.0, dense, growth };
+            let (dtype, tokens) = (DType::BF16, (3, 8));
+            Outcome { dtype, tokens, error, narrow: Some(narrow) }.passes()
+        };
+        assert!(passes(true, 2.9e-2, 1.0) && passes(false, 0.5, 1.0));
+        assert!(!passes(true, 3.1e-2, 1.0) && !passes(true, 3.1e-2, 4.0));
+        assert!(!passes(true, f64::INFINITY, 1.0) && !passes(true, f64::NAN, 1.0));
+    }
 
     #[test]
     fn what_limits_depend_on_is_read_of_the_text_model_too() {
