@@ -5,7 +5,8 @@ Run through `cargo xtask goldens`, which pins the versions.
 Each folder is a checkpoint in MLX's layout, with weights from a seeded generator, and `expected.safetensors`: a
 prompt, the scores of each of its positions with and without a cache, the results of each layer, and the tokens of
 greedy generation with the scores that chose them. `caches.safetensors` has those scores for other caches. The models in
-`SMALL` are one of each other architecture, with odd shapes, and of these only the scores with a cache. `variants.json` has changes
+`SMALL` are one of each other architecture, with odd shapes, those in `OTHERS` other configurations of architectures, and of these
+only the scores with a cache, but for narrow types. `variants.json` has changes
 of their configurations, and `variants.safetensors` the scores of the prompt's last positions with each."""
 import json
 import pathlib
@@ -84,6 +85,28 @@ SMALL = {
         rope_type="default", rope_theta=1e7, partial_rotary_factor=0.5))),
     "smollm3": dict(TINY, num_hidden_layers=3, no_rope_layers=[1, 0, 1], rope_theta=1e4, tie_word_embeddings=True),
 }
+# Architectures again, with biases, with and without an output layer of their own, and with windows that all but the first tokens
+# leave. The wide one has matrices of more weights than are multiplied as floats: their activations are rounded.
+OTHERS = {
+    "llama3-biases": dict(TINY, model_type="llama", num_attention_heads=3, head_dim=16, attention_bias=True, mlp_bias=True,
+                          rope_theta=5e5, tie_word_embeddings=False,
+                          rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                            original_max_position_embeddings=64)),
+    "llama-windows": dict(TINY, model_type="llama", num_hidden_layers=3, rope_theta=1e4, tie_word_embeddings=True,
+                          sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "llama-wide": dict(TINY, model_type="llama", hidden_size=192, num_hidden_layers=1, intermediate_size=352, head_dim=16,
+                       rope_theta=1e4, tie_word_embeddings=True),
+    "gemma3_text-head": dict(SMALL["gemma3_text"], model_type="gemma3_text", sliding_window=5),
+    "granite-untied": dict(SMALL["granite"], model_type="granite", attention_bias=False, mlp_bias=False,
+                           tie_word_embeddings=False),
+    "mixtral-tied": dict(SMALL["mixtral"], model_type="mixtral", tie_word_embeddings=True),
+    "qwen2-untied": dict(SMALL["qwen2"], model_type="qwen2", num_attention_heads=3, hidden_size=96, tie_word_embeddings=False),
+    "qwen3_next-biases": dict(DELTA | EXPERTS, model_type="qwen3_next", rope_theta=1e7, partial_rotary_factor=0.5,
+                              attention_bias=True, tie_word_embeddings=True, decoder_sparse_step=1, mlp_only_layers=[],
+                              shared_expert_intermediate_size=32, norm_topk_prob=True),
+}
+NARROW = ["llama-wide"]
+OWN_HEAD = ["gemma3_text-head"]
 # Changes of configurations that the same weights fit: which keys are read, and which of two that contradict each other.
 YARN = dict(factor=4.0, original_max_position_embeddings=16)
 LINEAR = dict(rope_type="linear", factor=2.0, rope_theta=300.0)
@@ -121,7 +144,9 @@ VARIANTS = {
 }
 # Their seeds.
 SEEDS = dict(gemma2=2, gemma3_text=3, gpt_oss=2, granite=2, mistral=5, mixtral=4, olmo2=5, phi3=4, qwen2=6, qwen3_moe=4,
-             qwen3_5=1, qwen3_5_moe=4, smollm3=7)
+             qwen3_5=1, qwen3_5_moe=4, smollm3=7) | {
+    "llama3-biases": 11, "llama-windows": 4, "llama-wide": 8, "gemma3_text-head": 1, "granite-untied": 2, "mixtral-tied": 7,
+    "qwen2-untied": 12, "qwen3_next-biases": 5}
 # Architecture, name, dtype, seed: seeds with clear choices of tokens.
 MODELS = [
     ("llama", "llama-4bit-f32", mx.float32, 4),
@@ -160,13 +185,13 @@ def text_part(model):
     return model.language_model if hasattr(model, "language_model") else model
 
 
-def make(folder, architecture, config, dtype, seed, group_size):
+def make(folder, architecture, config, dtype, seed, group_size, own_head=False):
     config = json.loads(json.dumps(config))
     config["torch_dtype"] = "bfloat16" if dtype == mx.bfloat16 else "float32"
     Model, Arguments = _get_classes(config)
     model = Model(Arguments.from_dict(config))
     gemma = architecture.startswith("gemma")
-    if architecture.startswith("gemma3"):
+    if architecture.startswith("gemma3") and not own_head:
         text_part(model).sanitize({})
     model.load_weights(weights(model, seed, gemma, config.get("tie_word_embeddings", False)))
     keeps = getattr(model, "cast_predicate", lambda name: True)
@@ -270,6 +295,12 @@ def main():
         config = dict(config, model_type=architecture)
         make(folder, architecture, config, mx.float32, SEEDS[architecture], 32)
         expected(folder, TINY["vocab_size"], NEW // 2, False)
+    for name, config in OTHERS.items():
+        folder = target / f"small-{name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        dtype = mx.bfloat16 if name in NARROW else mx.float32
+        make(folder, config["model_type"], config, dtype, SEEDS[name], 32, name in OWN_HEAD)
+        expected(folder, TINY["vocab_size"], NEW // 2, name in NARROW)
     caches(target / "llama-4bit-f32")
     variants(target)
 

@@ -16,13 +16,13 @@ pub(crate) struct Options {
     /// A GGUF file of Q4_0, Q4_1, Q8_0 or numbers [default: SmolLM2 in Q4_1, whose answers are known]
     #[arg(long)]
     model: Option<String>,
-    /// Install mlx-lm and llama.cpp into the cache first
+    /// Install mlx-lm and llama.cpp into the cache first, and fetch the text of the default model
     #[arg(long)]
     setup: bool,
     /// Fail if a peer is not there, or the text of the default model
     #[arg(long)]
     check: bool,
-    /// Tiny Shakespeare, whose perplexity is known: `dataset.txt` of the crate femto-gpt 0.2.0
+    /// Tiny Shakespeare, whose perplexity is known: `dataset.txt` of the crate femto-gpt 0.2.0 [default: as --setup fetches it]
     #[arg(long, value_name = "FILE")]
     text: Option<PathBuf>,
 }
@@ -80,9 +80,14 @@ const CONVERSIONS: [Conversion; 8] = [
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     // Before anything that takes long.
+    let text = match &options.text {
+        Some(text) => Some(text.clone()),
+        None if options.model.is_some() => None,
+        None => shakespeare(options.setup)?,
+    };
     ensure!(
-        !options.check || options.model.is_some() || options.text.is_some(),
-        "no text to measure perplexity on: name it with --text"
+        !options.check || options.model.is_some() || text.is_some(),
+        "no text to measure perplexity on: --setup fetches it, or name it with --text"
     );
     for peer in [&MLX, &LLAMA].iter().filter(|_| options.setup) {
         python(peer.environment, peer.packages)?;
@@ -136,7 +141,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         if same { "the same bytes  pass" } else { "other bytes  FAIL" }
     );
     if options.model.is_none() {
-        failed += known_answers(&wootz, [&made[0], &made[1]], options.text.as_deref())?;
+        failed += known_answers(&wootz, [&made[0], &made[1]], text.as_deref())?;
     }
     std::fs::remove_dir_all(&folder)?;
     ensure!(failed == 0 && same, "{failed} conversions are not what the peers read");
@@ -165,7 +170,7 @@ fn known_answers(wootz: &Path, [gguf, mlx]: [&Path; 2], text: Option<&Path>) -> 
         judge(what, format!("{PROMPT}{text}"), text == ANSWER);
     }
     let Some(text) = text else {
-        println!("SKIPPED: the perplexity of tiny Shakespeare; --text names the file");
+        println!("SKIPPED: the perplexity of tiny Shakespeare; --setup fetches the text");
         return Ok(failed);
     };
     for (level, expected, most) in PERPLEXITIES {
@@ -178,6 +183,46 @@ fn known_answers(wootz: &Path, [gguf, mlx]: [&Path; 2], text: Option<&Path>) -> 
     }
     Ok(failed)
 }
+
+/// Tiny Shakespeare in the cache, which a crate carries; none if it is not there and should not be fetched. Cargo fetches the
+/// crate, and checks it.
+fn shakespeare(fetch: bool) -> Result<Option<PathBuf>> {
+    let folder = cache()?.join("femto-gpt-0.2.0");
+    let text = folder.join("dataset.txt");
+    if text.exists() || !fetch {
+        return Ok(text.exists().then_some(text));
+    }
+    std::fs::create_dir_all(&folder)?;
+    let manifest = folder.join("Cargo.toml");
+    std::fs::write(&manifest, DEPENDS_ON_TEXT)?;
+    let mut command = cargo(&["metadata", "--quiet", "--format-version", "1", "--manifest-path"]);
+    let told = json(command.arg(&manifest))?;
+    let packages = told["packages"].as_array().context("cargo names no packages")?;
+    let found = packages.iter().find(|package| package["name"] == "femto-gpt");
+    let found = found.and_then(|package| package["manifest_path"].as_str()).map(Path::new);
+    let source = found.context("cargo names no femto-gpt")?.with_file_name("dataset.txt");
+    // Renamed when it is whole.
+    let part = folder.join("dataset.part");
+    std::fs::copy(&source, &part).with_context(|| source.display().to_string())?;
+    std::fs::rename(&part, &text)?;
+    Ok(Some(text))
+}
+
+/// A package that is never compiled, whose dependency has the text.
+const DEPENDS_ON_TEXT: &str = "\
+[package]
+name = \"text\"
+version = \"0.0.0\"
+edition = \"2024\"
+
+[lib]
+path = \"Cargo.toml\"
+
+[dependencies]
+femto-gpt = { version = \"=0.2.0\", default-features = false }
+
+[workspace]
+";
 
 fn json(command: &mut Command) -> Result<Value> {
     let text = capture(command)?;

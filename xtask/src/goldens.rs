@@ -1,10 +1,11 @@
 //! `cargo xtask goldens`: records expected values from MLX and mlx-lm, files of other programs, and what
 //! tokenizers and chat templates give, or checks what is recorded.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::bench::LLAMA;
 use crate::run::{capture, python, root, show};
@@ -28,6 +29,7 @@ struct Recording {
     environment: (&'static str, &'static [&'static str]),
     /// Below `goldens`.
     folder: &'static str,
+    /// What is compared; of a folder, all that is in it.
     files: &'static [&'static str],
 }
 
@@ -150,24 +152,7 @@ const RECORDINGS: [Recording; 10] = [
         script: "tiny_models_record.py",
         environment: ("goldens-mlx-lm-0.32.2", &[MLX, NUMPY, "mlx-lm==0.32.2"]),
         folder: "tiny-models",
-        files: &[
-            "caches.safetensors",
-            "gemma3-4bit-f32/config.json",
-            "gemma3-4bit-f32/expected.safetensors",
-            "gemma3-4bit-f32/model.safetensors",
-            "llama-4bit/config.json",
-            "llama-4bit/expected.safetensors",
-            "llama-4bit/model.safetensors",
-            "llama-4bit-f32/config.json",
-            "llama-4bit-f32/expected.safetensors",
-            "llama-4bit-f32/model.safetensors",
-            "qwen3-4bit-f32/config.json",
-            "qwen3-4bit-f32/expected.safetensors",
-            "qwen3-4bit-f32/model.safetensors",
-            "qwen3_next-4bit-f32/config.json",
-            "qwen3_next-4bit-f32/expected.safetensors",
-            "qwen3_next-4bit-f32/model.safetensors",
-        ],
+        files: &["variants.json", "."],
     },
     Recording {
         script: "tokenizers_record.py",
@@ -225,17 +210,39 @@ fn record(python: &Path, recording: &Recording, folder: &Path) -> Result<()> {
 
 fn compare(recording: &Recording, kept: &Path, made: &Path) -> Result<()> {
     let Recording { files, folder, .. } = recording;
+    let mut all = BTreeSet::new();
     for file in *files {
-        let (old, new) = (std::fs::read(kept.join(file))?, std::fs::read(made.join(file))?);
-        if old == new {
+        for place in [kept, made] {
+            below(place, Path::new(file), &mut all)?;
+        }
+    }
+    for file in all {
+        let read = |place: &Path| {
+            let path = place.join(&file);
+            std::fs::read(&path).with_context(|| path.display().to_string())
+        };
+        if read(kept)? == read(made)? {
             continue;
         }
         // A text diff of the cases says which ops changed; of tensors only the fact is known.
         let cases = [kept.join(files[0]), made.join(files[0])];
         let shown =
             capture(Command::new("sh").args(["-c", "diff \"$0\" \"$1\" | head -20"]).args(cases))?;
+        let file = file.display();
         bail!("goldens/{folder}/{file} differs from what {} gives now\n{shown}", recording.script);
     }
     println!("goldens: {}: the same bytes", recording.script);
+    Ok(())
+}
+
+/// Adds a file of a folder, or all files of a folder in it.
+fn below(folder: &Path, file: &Path, to: &mut BTreeSet<PathBuf>) -> Result<()> {
+    if !folder.join(file).is_dir() {
+        to.insert(file.to_path_buf());
+        return Ok(());
+    }
+    for entry in std::fs::read_dir(folder.join(file))? {
+        below(folder, &file.join(entry?.file_name()), to)?;
+    }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! Runs every checkpoint below a folder that has an `expected.safetensors` beside what mlx-lm computed of it:
-//! `parity DIR [--device cpu|gpu] [--only TEXT] [--all] [--self-test]`. On a GPU, which may be a software driver, one
+//! `parity DIR [--device cpu|gpu] [--only TEXT] [--all] [--self-test]`. A self-test without a folder runs the committed ones. On a GPU, which may be a software driver, one
 //! checkpoint of each architecture runs, unless `--all` or `--only` asks for more. Logit errors are of the whole model, relative to the
 //! largest score. Narrow types are judged by the three others: of one layer at a time and of scores from MLX's last layer, relative
-//! to the length of the results, and of scores with a cache from those without. The exit code is 1 if one fails.
+//! to the length of the results, and of scores with a cache from those without; where no weight is quantized, by logit errors, too.
+//! The exit code is 1 if one fails.
 //!
 //! With `--self-test` each must pass as it is, and fail with one weight changed: then the exit code is 1 too. It is 0 if a change
 //! is not seen, because then the comparison is blind, and also if one cannot be compared: an error is no difference seen.
@@ -50,6 +51,8 @@ fn options() -> Result<Options, String> {
             _ => return Err(format!("unexpected {word:?}")),
         }
     }
+    let committed = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../goldens/tiny-models");
+    let folder = folder.or_else(|| self_test.then(committed));
     let folder = folder.ok_or("which folder? parity DIR [--device cpu|gpu] [--self-test]")?;
     let device = Device::from_name(&device).map_err(|error| error.to_string())?;
     Ok(Options { folder, device, only, all, self_test })

@@ -296,6 +296,16 @@ fn files_beside_the_tokenizer_that_are_damaged_are_errors_that_name_them() {
 }
 
 #[test]
+fn an_alias_of_llama_becomes_a_llama_of_gguf() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("x.gguf");
+    let alias = changed(folder.path(), serde_json::json!({ "model_type": "xverse" }));
+    convert(alias, &to, &ConvertOptions::default()).unwrap();
+    let file = Gguf::open(&to).unwrap();
+    assert_eq!(file.get("general.architecture").and_then(|value| value.as_str()), Some("llama"));
+}
+
+#[test]
 fn gguf_says_how_positions_are_rotated_or_refuses_to() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("x.gguf");

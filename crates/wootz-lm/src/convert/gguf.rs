@@ -12,6 +12,7 @@ use super::model::{Model, Order, Tensor};
 use super::recipe::has_more_bits;
 use super::{ConvertOptions, Quantize, Report, blocks, metadata};
 use crate::checkpoint::gguf as names;
+use crate::models::architecture_of;
 use crate::{Error, Result};
 
 /// What is known of the GGUF file that a model was.
@@ -121,7 +122,7 @@ pub(super) fn write(mut model: Model<'_>, path: &Path, options: &ConvertOptions)
 
 /// GGUF's word for the architecture.
 fn architecture(model: &Model<'_>) -> Result<&'static str> {
-    let ours = match model.architecture() {
+    let ours = match architecture_of(model.architecture()) {
         "mistral" => "llama",
         other => other,
     };

@@ -109,7 +109,16 @@ const ARCHITECTURES: &[(&str, Load)] = &[
     ("smollm3", smollm3::load),
 ];
 
-/// The `model_type`s that can be loaded.
+/// Other `model_type`s that mlx-lm takes for one of these.
+const ALIASES: &[(&str, &str)] = &[("iquestcoder", "llama"), ("xverse", "llama")];
+
+/// The `model_type` that another is an alias of, or itself.
+pub(crate) fn architecture_of(name: &str) -> &str {
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    alias.map_or(name, |(_, architecture)| architecture)
+}
+
+/// The `model_type`s that can be loaded. Aliases of theirs, as `xverse` of `llama`, are, too.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
     ARCHITECTURES.iter().map(|(name, _)| *name)
 }
@@ -118,7 +127,8 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Arc<dyn LanguageModel>> {
     let config = checkpoint.config();
     let name = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
-    let Some((_, build)) = ARCHITECTURES.iter().find(|(known, _)| *known == name) else {
+    let wanted = architecture_of(name);
+    let Some((_, build)) = ARCHITECTURES.iter().find(|(known, _)| *known == wanted) else {
         let supported = architectures().collect::<Vec<_>>().join(", ");
         return Err(Error::Architecture { name: name.to_string(), supported });
     };

@@ -15,8 +15,25 @@ struct Config {
     llama: llama::Config,
     #[serde(default = "four")]
     no_rope_layer_interval: usize,
-    /// 1 for each layer with rotary positions.
-    no_rope_layers: Option<Vec<u8>>,
+    /// For each layer, whether it has rotary positions.
+    no_rope_layers: Option<Vec<Truth>>,
+}
+
+/// `true` or `false`, or a number that is not 0, as Python takes either.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Truth {
+    Word(bool),
+    Number(f64),
+}
+
+impl Truth {
+    fn holds(&self) -> bool {
+        match self {
+            Truth::Word(word) => *word,
+            Truth::Number(number) => *number != 0.0,
+        }
+    }
 }
 
 fn four() -> usize {
@@ -32,9 +49,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             return Err(Error::argument("no_rope_layer_interval", "at least 1", 0));
         }
         None => (0..layers).map(|layer| !(layer + 1).is_multiple_of(interval)).collect(),
-        Some(given) if given.len() == layers => {
-            given.into_iter().map(|rotated| rotated != 0).collect()
-        }
+        Some(given) if given.len() == layers => given.iter().map(Truth::holds).collect(),
         Some(given) => {
             let expected = format!("one number for each of {layers} layers");
             return Err(Error::argument("no_rope_layers", expected, given.len()));

@@ -4,9 +4,10 @@
 //! up to 0.7 of the largest away from what the same weights give in single precision, and no other arithmetic
 //! can follow. There each layer begins with what MLX's layer before it gave. From MLX's last layer scores agree
 //! within 3e-2; a layer's results, which go through seven such products, within 6e-2 (single precision itself: up to
-//! 4.6e-2), for the median token, because rounding sends some to another expert. Both hold for models of up to
-//! 192 features; the error of a sum that is rounded at every step grows with the root of its length. What a cache changes is
-//! then compared with our own scores without one.
+//! 4.6e-2), for the median token, because rounding sends some to another expert. Both hold for sums of up to
+//! 256 products; the error of a sum that is rounded at every step grows with the root of its length. What a cache changes is
+//! then compared with our own scores without one. Products with weights that are not quantized MLX sums in single precision:
+//! there whole models agree, and their scores must.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use wootz_lm::models::{LanguageModel, LoadOptions, ModelInfo, layer_outputs, loa
 /// The file of a checkpoint's folder that has the expected results.
 pub const EXPECTED: &str = "expected.safetensors";
 
-/// Features up to which the limits in narrow types hold as they are.
-const FEATURES: f64 = 192.0;
+/// The longest sum of a product for which the limits in narrow types hold as they are.
+const LENGTH: f64 = 256.0;
 
 /// What came out.
 pub struct Outcome {
@@ -45,6 +46,8 @@ pub struct Narrow {
     pub forced_error: f64,
     /// The median error of scores with a cache from our own without one.
     pub cached_error: f64,
+    /// Whether no weight is quantized.
+    pub dense: bool,
     /// How much longer than usual sums are, as a factor of errors.
     pub growth: f64,
 }
@@ -58,6 +61,7 @@ impl Outcome {
                 narrow.layer_error <= 6e-2 * narrow.growth
                     && narrow.forced_error <= 3e-2 * narrow.growth
                     && narrow.cached_error <= 3e-2
+                    && (!narrow.dense || self.error <= 3e-2)
             }
         }
     }
@@ -137,10 +141,24 @@ fn equal_tokens(scores: &Array, tokens: &[u32]) -> wootz_lm::Result<usize> {
 
 /// Whether rotary positions depend on the length of the text.
 fn is_dynamic(config: &serde_json::Value) -> bool {
-    ["rope_scaling", "rope_parameters"].iter().any(|key| {
-        let scaling = &config[key];
-        [&scaling["type"], &scaling["rope_type"]].iter().any(|kind| *kind == "dynamic")
+    [config, &config["text_config"]].iter().any(|config| {
+        ["rope_scaling", "rope_parameters"].iter().any(|key| {
+            let scaling = &config[key];
+            [&scaling["type"], &scaling["rope_type"]].iter().any(|kind| *kind == "dynamic")
+        })
     })
+}
+
+/// The longest sum of a layer's products: of features, of those between a block's two products, or of heads.
+fn longest_sum(config: &serde_json::Value, hidden_size: usize) -> usize {
+    let get = |key: &str| config["text_config"].get(key).or(config.get(key))?.as_u64();
+    let sizes = ["intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size"];
+    let heads = |count: &str, size: Option<u64>| Some(get(count)? * size?);
+    let whole = get("num_attention_heads").map(|count| hidden_size as u64 / count.max(1));
+    let attention = heads("num_attention_heads", get("head_dim").or(whole));
+    let linear = heads("linear_num_value_heads", get("linear_value_head_dim"));
+    let others = sizes.iter().filter_map(|size| get(size)).chain(attention).chain(linear);
+    others.max().map_or(hidden_size, |longest| hidden_size.max(longest as usize))
 }
 
 /// What a model in a narrow type is judged by. `cached` are its scores of each step with a cache.
@@ -152,7 +170,9 @@ fn narrow(
     expected: &Safetensors,
 ) -> wootz_lm::Result<Narrow> {
     let (layer_error, forced_error) = layer_errors(model.as_ref(), prompt, expected)?;
-    let growth = (model.info().hidden_size as f64 / FEATURES).sqrt().max(1.0);
+    let longest = longest_sum(checkpoint.config(), model.info().hidden_size);
+    let growth = (longest as f64 / LENGTH).sqrt().max(1.0);
+    let dense = model.info().schemes.is_empty();
     let mut cached_error = 0.0;
     if !is_dynamic(checkpoint.config()) {
         let all = [prompt, &tokens[..tokens.len().saturating_sub(1)]].concat();
@@ -161,7 +181,7 @@ fn narrow(
         let rows = rows.index(prompt.len() as i64 - 1..)?.astype(DType::F32)?.contiguous()?;
         cached_error = median(token_errors(cached, &rows)?);
     }
-    Ok(Narrow { layer_error, forced_error, cached_error, growth })
+    Ok(Narrow { layer_error, forced_error, cached_error, dense, growth })
 }
 
 fn median(mut errors: Vec<f64>) -> f64 {
@@ -226,4 +246,42 @@ pub fn difference(got: &Array, expected: &Array) -> wootz_lm::Result<f64> {
         worst = if error.is_nan() { f32::INFINITY } else { worst.max(error) };
     }
     Ok(f64::from(worst / largest))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{DType, Narrow, Outcome, is_dynamic, longest_sum};
+
+    #[test]
+    fn whole_models_are_judged_where_no_weight_is_quantized() {
+        let passes = |dense: bool, error: f64, growth: f64| {
+            let narrow =
+                Narrow { layer_error: 5e-2, forced_error: 2e-2, cached_error: 0.0, dense, growth };
+            let (dtype, tokens) = (DType::BF16, (3, 8));
+            Outcome { dtype, tokens, error, narrow: Some(narrow) }.passes()
+        };
+        assert!(passes(true, 2.9e-2, 1.0) && passes(false, 0.5, 1.0));
+        assert!(!passes(true, 3.1e-2, 1.0) && !passes(true, 3.1e-2, 4.0));
+        assert!(!passes(true, f64::INFINITY, 1.0) && !passes(true, f64::NAN, 1.0));
+    }
+
+    #[test]
+    fn what_limits_depend_on_is_read_of_the_text_model_too() {
+        let dynamic = json!({ "rope_parameters": { "rope_type": "dynamic" } });
+        assert!(is_dynamic(&dynamic) && is_dynamic(&json!({ "text_config": dynamic })));
+        assert!(!is_dynamic(&json!({ "text_config": { "rope_scaling": { "type": "linear" } } })));
+        let sizes = json!({ "hidden_size": 64, "num_attention_heads": 4, "head_dim": 32 });
+        assert_eq!(longest_sum(&sizes, 64), 128);
+        let wider = json!({ "intermediate_size": 176, "num_attention_heads": 4 });
+        assert_eq!(longest_sum(&wider, 64), 176);
+        assert_eq!(
+            longest_sum(&json!({ "text_config": wider, "intermediate_size": 999 }), 64),
+            176
+        );
+        let linear = json!({ "linear_num_value_heads": 8, "linear_value_head_dim": 32 });
+        assert_eq!(longest_sum(&linear, 64), 256);
+        assert_eq!(longest_sum(&json!({}), 64), 64);
+    }
 }

@@ -139,3 +139,25 @@ fn a_context_that_is_not_told_is_unlimited() {
     let model = wootz_lm::models::load(&checkpoint, &options).unwrap();
     assert_eq!(model.info().context_length, Some(4096));
 }
+
+#[test]
+fn aliases_of_an_architecture_are_that_architecture() {
+    let plain = numbers(scores_with("small-mistral", json!({ "model_type": "llama" })));
+    for alias in ["iquestcoder", "xverse"] {
+        let same = numbers(scores_with("small-mistral", json!({ "model_type": alias })));
+        assert!(same == plain, "{alias}");
+    }
+    let error = scores_with("small-mistral", json!({ "model_type": "xverse2" })).unwrap_err();
+    assert!(error.to_string().contains("xverse2"), "{error}");
+}
+
+#[test]
+fn layers_without_positions_are_told_by_numbers_or_words() {
+    let with = |layers: Value| scores_with("small-smollm3", json!({ "no_rope_layers": layers }));
+    let (numbered, all) = (numbers(with(json!([1, 0, 1]))), numbers(with(json!([1, 1, 1]))));
+    assert!(numbered != all);
+    for same in [json!([true, false, true]), json!([true, 0, 1]), json!([1.0, 0.0, 2])] {
+        assert!(numbers(with(same.clone())) == numbered, "{same}");
+    }
+    assert!(with(json!(["yes", "no", "yes"])).is_err());
+}

@@ -239,3 +239,32 @@ fn gpt_oss_may_have_gates_in_turn_and_blocks_of_bytes() {
         }
     }
 }
+
+#[test]
+fn an_index_older_than_its_file_does_not_matter() {
+    let name = "small-mistral";
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(goldens().join(name).join("config.json"), folder.path().join("config.json"))
+        .unwrap();
+    let mut arrays = load_safetensors(&goldens().join(name).join("model.safetensors")).unwrap();
+    let file = folder.path().join("model.safetensors");
+    save_safetensors(&file, &arrays).unwrap();
+    // As of weights before they were quantized.
+    let dense: BTreeMap<&String, &str> = arrays
+        .keys()
+        .filter(|name| name.ends_with(".weight"))
+        .map(|name| (name, "model.safetensors"))
+        .collect();
+    let mut map = serde_json::json!({ "weight_map": dense });
+    map["weight_map"]["lm_head.weight"] = "model.safetensors".into();
+    let index = folder.path().join("model.safetensors.index.json");
+    std::fs::write(index, map.to_string()).unwrap();
+    let of = |folder: &std::path::Path| scores(folder, &prompt(name));
+    let same = of(folder.path()).unwrap().to_vec::<f32>().unwrap();
+    assert!(same == of(&goldens().join(name)).unwrap().to_vec::<f32>().unwrap());
+    // What the model needs is missed by name, though the index lists it.
+    arrays.remove("model.norm.weight").unwrap();
+    save_safetensors(&file, &arrays).unwrap();
+    let error = of(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("model.norm.weight"), "{error}");
+}

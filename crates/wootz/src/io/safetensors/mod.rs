@@ -58,7 +58,8 @@ pub struct Safetensors {
 
 impl Safetensors {
     /// Opens a file; an index (`model.safetensors.index.json`) with the files it names; or a folder
-    /// that has an index, or else `model*.safetensors`.
+    /// that has an index, or else `model*.safetensors`. The files say which tensors there are: an index may be
+    /// older than they.
     pub fn open(path: impl AsRef<Path>) -> Result<Safetensors> {
         let path = path.as_ref();
         if path.is_dir() {

@@ -170,9 +170,10 @@ where
 }
 
 /// Whether activations, and the scales of the matrix whose arrays are the inputs from `first` on, are in single precision.
+/// Scales of a byte say nothing of the type that a model is kept in: there activations alone do.
 fn single(call: &CpuCall<'_>, scheme: Scheme, first: usize) -> bool {
     let scales = scheme.group_size().map(|_| call.meta(first + 1).dtype);
-    call.meta(0).dtype == DType::F32 && scales == Some(DType::F32)
+    call.meta(0).dtype == DType::F32 && matches!(scales, Some(DType::F32 | DType::U8))
 }
 
 /// The matrices whose arrays are the inputs from `first` on, as kernels see them, if they know the format.
