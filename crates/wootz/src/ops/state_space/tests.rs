@@ -280,3 +280,28 @@ fn errors_of_the_delta_rule_tell_what_was_expected() -> Result<()> {
     assert!(of_mask.contains("mask") && of_mask.contains("[2, 3]"), "{of_mask}");
     Ok(())
 }
+
+#[test]
+fn errors_of_mamba2s_scan_name_its_arguments() -> Result<()> {
+    let (x, dt, a) = (draw(&[2, 3, 4, 5])?, draw(&[2, 3, 4])?, draw(&[4])?);
+    let right = draw(&[2, 3, 2, 6])?;
+    let error = |b: &Array, c: &Array, state: Option<&Array>| {
+        let result = selective_scan2(&x, &dt, &a, b, c, None, state);
+        let error = result.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("selective_scan2"), "{error}");
+        error
+    };
+    for shape in [&[2, 3, 6][..], &[1, 3, 2, 6], &[2, 4, 2, 6], &[2, 3, 3, 6], &[2, 3, 0, 6]] {
+        let of_b = error(&draw(shape)?, &right, None);
+        assert!(of_b.contains("] b: "), "{of_b}");
+    }
+    for shape in [&[2, 3, 2][..], &[2, 3, 1, 6], &[2, 3, 2, 7]] {
+        let of_c = error(&right, &draw(shape)?, None);
+        assert!(of_c.contains("] c: ") && of_c.contains("[2, 3, 2, 6]"), "{of_c}");
+    }
+    let of_state = error(&right, &right, Some(&draw(&[2, 4, 6, 5])?));
+    assert!(of_state.contains("] state: ") && of_state.contains("[2, 4, 5, 6]"), "{of_state}");
+    let none = error(&draw(&[2, 3, 2, 0])?, &draw(&[2, 3, 2, 0])?, None);
+    assert!(none.contains("] b: "), "{none}");
+    Ok(())
+}
