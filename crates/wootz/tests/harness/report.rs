@@ -73,7 +73,7 @@ const PREPARED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "hadamard_transform",
-        &["8192, scaled"],
+        &["8192, scaled", "2 × 5120", "2 × 6144", "2 × 7168"],
         "what a workgroup's memory does not hold is transformed in two passes",
     ),
     ("pad", &["edge", "reflect", "symmetric"], "of the array's own elements axis after axis"),

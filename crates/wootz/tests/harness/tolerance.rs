@@ -45,6 +45,9 @@ const ROUNDED: f64 = 2.0;
 /// sum of the terms' magnitudes. Terms of both signs, as cases have them, err by less than one.
 const SUM_UNITS: f64 = 4.0;
 
+/// The error granted to gradients in single precision at most, relative to the largest element, or to 1.
+const SINGLE_GRADIENT: f64 = 2e-5;
+
 /// Half the distance between neighbours at 1.
 pub(crate) fn rounding(dtype: DType) -> f64 {
     match dtype {
@@ -118,7 +121,11 @@ pub(crate) fn compare(
             let single = units(class, arithmetic) * rounding(arithmetic);
             own * w[i].abs().max(smallest(got.dtype)) + single * (w[i].abs() + floor)
         }
-        None => relative * (w[i].abs() + floor).max(smallest(got.dtype)),
+        None => {
+            let own = relative * (w[i].abs() + floor).max(smallest(got.dtype));
+            let capped = coarse == DType::F32 && matches!(against, Against::Gradient { .. });
+            if capped { own.min(SINGLE_GRADIENT * largest.max(1.0)) } else { own }
+        }
         Some(magnitudes) => {
             let rounded = 1.01 * rounding(got.dtype) * w[i].abs().max(smallest(got.dtype));
             let scale = magnitudes[i].max(smallest(arithmetic));

@@ -250,6 +250,28 @@ fn forward() -> Vec<Case> {
                 Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
             })
             .dtypes(TWO),
+        shapes(2, [4, 2], [255, 255], [8, 8])
+            .case("255, sequences", &[], |x| {
+                let [queries, keys] = long_sequences(x[0].device())?;
+                let options = AttentionOptions {
+                    causal: true,
+                    sequences: Some((&queries, &keys)),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .dtypes(SINGLE),
+        shapes(2, [4, 2], [255, 255], [8, 8])
+            .case("255, valid lengths", &[&[2]], |x| {
+                let options = AttentionOptions {
+                    causal: true,
+                    key_length: Some(&x[3]),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .fixed(3, DType::I32, 100.0..256.0)
+            .dtypes(SINGLE),
         shapes(1, [2, 1], [1, 300], [8, 8])
             .case("everything", &[&[1, 2, 1, 300], &[2], &[1]], |x| {
                 let options = AttentionOptions {
@@ -278,6 +300,12 @@ fn forward() -> Vec<Case> {
 fn sequences(device: &Device) -> Result<[Array; 2]> {
     let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], device);
     Ok([ends(&[0, 5, 5, 17])?, ends(&[0, 7, 10, 21])?])
+}
+
+/// The ends of four sequences of 255 queries and keys, with ends inside tiles, and one without keys.
+fn long_sequences(device: &Device) -> Result<[Array; 2]> {
+    let ends = |ends: &[i32]| Array::from_slice_on(ends, &[5], device);
+    Ok([ends(&[0, 37, 40, 170, 255])?, ends(&[0, 50, 50, 129, 255])?])
 }
 
 fn backward_d() -> Vec<Case> {
@@ -331,6 +359,9 @@ fn backward() -> Vec<Case> {
             let lengths = match spec.lengths {
                 Lengths::All => Vec::new(),
                 Lengths::Valid => x[4..5].to_vec(),
+                Lengths::Sequences if x[0].shape()[2] == 255 => {
+                    long_sequences(x[0].device())?.into()
+                }
                 Lengths::Sequences => sequences(x[0].device())?.into(),
             };
             let given = given(spec, x, mask, &lengths)?;
@@ -361,6 +392,13 @@ fn backward() -> Vec<Case> {
         shapes(1, [1, 1], [17, 21], [8, 8])
             .case("sequences", &[&[1, 1, 17, 8]], call(several))
             .dtypes(TWO),
+        shapes(2, [4, 2], [255, 255], [8, 8])
+            .case("255, sequences", &[&[2, 4, 255, 8]], call(several))
+            .dtypes(SINGLE),
+        shapes(2, [4, 2], [255, 255], [8, 8])
+            .case("255, valid lengths", &[&[2, 4, 255, 8], &[2]], call(valid))
+            .fixed(4, DType::I32, 100.0..256.0)
+            .dtypes(SINGLE),
         shapes(2, [2, 1], [255, 17], [8, 8])
             .case("255 queries, bool mask", &[&[2, 2, 255, 8], &[2, 1, 255, 17]], call(mask))
             .fixed(4, DType::Bool, 0.0..2.0)

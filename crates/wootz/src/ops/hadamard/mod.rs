@@ -31,6 +31,12 @@ pub(crate) fn entries() -> Vec<Entry> {
         Case::new("8192, scaled", &[&[8192]], |x| Ok(vec![hadamard_transform(&x[0], 0.25)?]))
             .tolerance(Tolerance::Rounded(1.5, reason)),
     );
+    for length in [5120, 6144, 7168] {
+        let label = format!("2 × {length}");
+        let transform = |x: &[Array]| Ok(vec![hadamard_transform(&x[0], None)?]);
+        let case = Case::new(label, &[&[2, length]], transform).dtypes(&[DType::F32]);
+        cases.push(case.tolerance(Tolerance::Rounded(1.5, reason)));
+    }
     vec![Entry { name: "hadamard_transform", cases }]
 }
 
@@ -85,7 +91,8 @@ fn along_and_across(x: &Array, scale: f64) -> Result<Array> {
     if length <= LONGEST {
         return rows(x, scale);
     }
-    let part = (1 << length.trailing_zeros()).min(LONGEST);
+    // Parts are powers of two: what is left keeps all of `m`.
+    let part = factors(length).map_or(1, |(_, power)| power.min(LONGEST));
     let parts = [(length / part) as i64, part as i64];
     let along = rows(&x.unflatten(-1, &parts)?, scale)?;
     let across = along_and_across(&along.swapaxes(-1, -2)?, 1.0)?;

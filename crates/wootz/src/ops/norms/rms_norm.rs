@@ -53,10 +53,18 @@ pub(super) fn entries() -> Vec<Entry> {
         evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
     });
-    let both = cases(3, (&MANY_BLOCKS, 3), |x| {
+    let mut both = cases(3, (&MANY_BLOCKS, 3), |x| {
         let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
         Ok(vec![dx, dw])
     });
+    for shape in [&[3, 33][..], &[2, 8204], &[0, 4], &MANY] {
+        let case = Case::new(format!("{shape:?} without weight"), &[shape, shape], |x| {
+            let (x, dy) = (x[0].contiguous()?, x[1].contiguous()?);
+            Ok(vec![Array::apply(RmsNormBackward::unweighted(EPS), &[&x, &dy])?])
+        });
+        let case = case.tolerance(Tolerance::Reduction);
+        both.push(if shape == MANY { case.moves(3 * MANY[0] * MANY[1], 1.1) } else { case });
+    }
     vec![
         Entry { name: "rms_norm", cases: forward },
         Entry { name: "rms_inv", cases: cases(1, (&[], 0), |x| Ok(vec![rms_inv(&x[0], EPS)?])) },
@@ -240,8 +248,8 @@ impl Op for RmsNorm {
             // Without columns there is no mean, and nothing to compute either.
             None if x.size() == 0 => Ok(vec![Some(zeros_like(x)?)]),
             None => {
-                let r = rms_inv(x, self.eps)?;
-                Ok(vec![Some(rms_norm_backward_dx(x, None, dy, &r)?)])
+                let op = RmsNormBackward::unweighted(self.eps);
+                Ok(vec![Some(Array::apply(op, &[x, &dy.contiguous()?])?)])
             }
         }
     }
@@ -443,16 +451,23 @@ impl Op for RmsNormBackwardDw {
     }
 }
 
-/// [`rms_norm_backward`] as an operation on row-major arrays `x`, `weight` and `dy`.
+/// [`rms_norm_backward`] as an operation on row-major arrays `x`, the weight unless it is
+/// [unweighted](RmsNormBackward::unweighted), and `dy`.
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNormBackward {
     eps: f32,
+    weighted: bool,
 }
 
 impl RmsNormBackward {
     /// With inputs `x`, `weight` and `dy`; outputs `dx` and `dw`.
     pub fn new(eps: f32) -> RmsNormBackward {
-        RmsNormBackward { eps }
+        RmsNormBackward { eps, weighted: true }
+    }
+
+    /// With inputs `x` and `dy`; output `dx`.
+    pub fn unweighted(eps: f32) -> RmsNormBackward {
+        RmsNormBackward { eps, weighted: false }
     }
 }
 
@@ -462,47 +477,71 @@ impl Op for RmsNormBackward {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        &["x", "weight", "dy", "dx", "dw"]
+        if self.weighted { &["x", "weight", "dy", "dx", "dw"] } else { &["x", "dy", "dx"] }
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        expect_inputs(self, inputs, 3)?;
+        expect_inputs(self, inputs, 2 + self.weighted as usize)?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
-        expect_row(self, inputs, 1, columns)?;
-        expect_like_x(self, inputs, 2)?;
         let mut outputs = like(self, inputs[0])?;
-        outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
+        if self.weighted {
+            expect_row(self, inputs, 1, columns)?;
+            outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
+        }
+        expect_like_x(self, inputs, inputs.len() - 1)?;
         Ok(outputs)
     }
 
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        partials_bytes(inputs[0], 1, gpu)
+        match self.weighted {
+            true => partials_bytes(inputs[0], 1, gpu),
+            // A GPU's kernel binds memory for sums over rows also where there are none.
+            false if gpu => wide(inputs[0].dtype).size(),
+            false => 0,
+        }
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
-        &[(0, 0), (2, 0)]
+        if self.weighted { &[(0, 0), (2, 0)] } else { &[(0, 0), (1, 0)] }
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::backward(call, norm(self.eps, true))
+        cpu::backward(call, norm(self.eps, self.weighted))
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::backward(call, norm(self.eps, true))
+        gpu::backward(call, norm(self.eps, self.weighted))
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
         let composed = || {
-            let (x, weight, dy) = (&inputs[0], &inputs[1], &inputs[2]);
+            let (weight, dy) = match inputs {
+                [_, weight, dy] => (Some(weight), dy),
+                _ => (None, &inputs[1]),
+            };
+            let x = &inputs[0];
             if x.size() == 0 {
-                return Ok(vec![zeros_like(x)?, zeros_like(weight)?]);
+                let weight = weight.map(zeros_like).transpose()?;
+                return Ok([zeros_like(x)?].into_iter().chain(weight).collect());
             }
             let r = rms_inv(x, self.eps)?;
-            Ok(vec![plain_dx(x, Some(weight), dy, &r)?, plain_dw(x, dy, &r)?])
+            let mut gradients = vec![plain_dx(x, weight, dy, &r)?];
+            if weight.is_some() {
+                gradients.push(plain_dw(x, dy, &r)?);
+            }
+            Ok(gradients)
         };
         Some(composed())
+    }
+
+    fn vmap(&self, batch: &Batch<'_>) -> Result<Vec<Array>> {
+        match self.weighted {
+            // The weight's gradient is a sum for each element of the batch.
+            true => batch.composed(self.name(), |inputs| self.composed(inputs)),
+            false => batch.again(&batch.dense()?),
+        }
     }
 }
 

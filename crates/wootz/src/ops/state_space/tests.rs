@@ -201,6 +201,44 @@ fn masked_steps_leave_the_state_as_it_is() -> Result<()> {
 }
 
 #[test]
+fn nothing_at_a_masked_step_reaches_states_or_gradients() -> Result<()> {
+    // Several chunks, of which one begins with masked steps.
+    const STEPS: usize = 40;
+    let inputs = inputs(STEPS)?;
+    let hidden = |step: usize| (30..35).contains(&step);
+    let mask: Vec<bool> = (0..2 * STEPS).map(|i| !hidden(i % STEPS)).collect();
+    let mask = Array::from_slice(&mask, &[2, STEPS])?;
+    let strange = |x: &Array, value: f32| -> Result<Array> {
+        let ones = vec![1; x.rank() - 2];
+        crate::where_(crate::reshape(&mask, &[&[2, STEPS], &ones[..]].concat())?, x, value)
+    };
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for device in crate::testing::devices() {
+            let run = |inputs: &[Array]| -> Result<Vec<Array>> {
+                let moved = inputs.iter().map(|x| crate::to_device(x, &device));
+                let moved = moved.collect::<Result<Vec<_>>>()?;
+                let mask = crate::to_device(&mask, &device)?;
+                let rule = |x: &[Array]| {
+                    let mask = Some(&mask);
+                    let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, mask)?;
+                    Ok(vec![y, state])
+                };
+                let outputs = rule(&moved)?;
+                let ones = outputs.iter().map(crate::ones_like).collect::<Result<Vec<_>>>()?;
+                let (mut results, gradients) = crate::vjp(rule, &moved, &ones)?;
+                results.extend(gradients);
+                Ok(results)
+            };
+            let poisoned = inputs.iter().map(|x| strange(x, value)).collect::<Result<Vec<_>>>()?;
+            for (got, want) in run(&poisoned)?.iter().zip(run(&inputs)?) {
+                assert_eq!(got.to_vec::<f32>()?, want.to_vec::<f32>()?, "{device}, {value}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn narrow_inputs_have_a_wide_state() -> Result<()> {
     let [q, k, v, g, beta] = inputs(4)?.map(|x| x.astype(DType::BF16));
     let (y, state) = gated_delta(&q?, &k?, &v?, &g?, &beta?, None, None)?;
@@ -237,5 +275,33 @@ fn errors_of_the_delta_rule_tell_what_was_expected() -> Result<()> {
     assert!(error(gated_delta(&q, &k, &v, &g, &draw(&[2, 3, 2])?, None, None)).contains("beta"));
     let state = draw(&[2, 4, 6, 3])?;
     assert!(error(gated_delta(&q, &k, &v, &g, &beta, Some(&state), None)).contains("[2, 4, 3, 6]"));
+    let mask = Array::new([[true, true, true]])?;
+    let of_mask = error(gated_delta(&q, &k, &v, &g, &beta, None, Some(&mask)));
+    assert!(of_mask.contains("mask") && of_mask.contains("[2, 3]"), "{of_mask}");
+    Ok(())
+}
+
+#[test]
+fn errors_of_mamba2s_scan_name_its_arguments() -> Result<()> {
+    let (x, dt, a) = (draw(&[2, 3, 4, 5])?, draw(&[2, 3, 4])?, draw(&[4])?);
+    let right = draw(&[2, 3, 2, 6])?;
+    let error = |b: &Array, c: &Array, state: Option<&Array>| {
+        let result = selective_scan2(&x, &dt, &a, b, c, None, state);
+        let error = result.map(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("selective_scan2"), "{error}");
+        error
+    };
+    for shape in [&[2, 3, 6][..], &[1, 3, 2, 6], &[2, 4, 2, 6], &[2, 3, 3, 6], &[2, 3, 0, 6]] {
+        let of_b = error(&draw(shape)?, &right, None);
+        assert!(of_b.contains("] b: "), "{of_b}");
+    }
+    for shape in [&[2, 3, 2][..], &[2, 3, 1, 6], &[2, 3, 2, 7]] {
+        let of_c = error(&right, &draw(shape)?, None);
+        assert!(of_c.contains("] c: ") && of_c.contains("[2, 3, 2, 6]"), "{of_c}");
+    }
+    let of_state = error(&right, &right, Some(&draw(&[2, 4, 6, 5])?));
+    assert!(of_state.contains("] state: ") && of_state.contains("[2, 4, 5, 6]"), "{of_state}");
+    let none = error(&draw(&[2, 3, 2, 0])?, &draw(&[2, 3, 2, 0])?, None);
+    assert!(none.contains("] b: "), "{none}");
     Ok(())
 }

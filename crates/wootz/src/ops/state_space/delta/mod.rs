@@ -127,19 +127,27 @@ pub fn gated_delta(
     state: Option<&Array>,
     mask: Option<&Array>,
 ) -> Result<(Array, Array)> {
-    let (mut g, mut beta) = (g.clone(), beta.clone());
-    if let Some(mask) = mask {
-        let of_head = expand_dims(mask, -1)?;
-        let of_gate = if g.rank() == 4 { expand_dims(&of_head, -1)? } else { of_head.clone() };
-        // With nothing forgotten and nothing learnt the state stays.
-        g = where_(of_gate, g, 1)?;
-        beta = where_(of_head, beta, 0)?;
+    let (Some(mask), &[batch, steps, _, _]) = (mask, q.shape()) else {
+        return walk([q, k, v, g, beta], state, true);
+    };
+    if mask.shape() != [batch, steps] {
+        let expected = format!("{:?}", [batch, steps]);
+        return Err(Error::shape("gated_delta", "mask", expected, mask.shape()));
     }
-    let (mut y, state) = walk([q, k, v, &g, &beta], state, true)?;
-    if let Some(mask) = mask {
-        y = where_(reshape(mask, &[mask.shape(), &[1, 1]].concat())?, y, 0)?;
-    }
-    Ok((y, state))
+    let masked = |x: &Array, other: i32| {
+        if !x.shape().starts_with(&[batch, steps]) {
+            // The operation tells what it expected, which a broadcast would hide.
+            return Ok(x.clone());
+        }
+        let ones = vec![1; x.rank() - 2];
+        where_(reshape(mask, &[mask.shape(), &ones].concat())?, x, other)
+    };
+    // With nothing forgotten and nothing learnt the state stays; but nothing times a number that is not finite
+    // would change it.
+    let (g, beta) = (masked(g, 1)?, masked(beta, 0)?);
+    let (q, k, v) = (masked(q, 0)?, masked(k, 0)?, masked(v, 0)?);
+    let (y, state) = walk([&q, &k, &v, &g, &beta], state, true)?;
+    Ok((masked(&y, 0)?, state))
 }
 
 /// Results and next state of the operation, given its arguments with steps before heads.

@@ -220,17 +220,32 @@ pub fn selective_scan2(
     state: Option<&Array>,
 ) -> Result<(Array, Array)> {
     const OP: &str = "selective_scan2";
-    let &[batch, steps, heads, _] = x.shape() else {
+    let &[batch, steps, heads, dims] = x.shape() else {
         return Err(Error::shape(OP, "x", "[batch, steps, heads, dims]", x.shape()));
     };
     expect(OP, "dt", dt, &[batch, steps, heads])?;
     expect(OP, "a", a, &[heads])?;
+    let &[.., groups, size] = b.shape() else {
+        return Err(Error::shape(OP, "b", "[batch, steps, groups, size]", b.shape()));
+    };
+    if size == 0 || heads > 0 && (groups == 0 || !heads.is_multiple_of(groups)) {
+        let expected = format!("[{batch}, {steps}, groups that divide {heads}, at least 1]");
+        return Err(Error::shape(OP, "b", expected, b.shape()));
+    }
+    for (argument, x) in [("b", b), ("c", c)] {
+        expect(OP, argument, x, &[batch, steps, groups, size])?;
+    }
+    if let Some(state) = state {
+        expect(OP, "state", state, &[batch, heads, dims, size])?;
+    }
+    if let Some(d) = d {
+        expect(OP, "d", d, &[heads])?;
+    }
     let sums = wide(x.dtype());
     let lengths = astype(dt, sums)?;
     let decays = exp(multiply(&lengths, astype(a, sums)?)?)?;
     let (y, state) = walk([c, b, x, &decays, &lengths], state, false)?;
-    let d =
-        d.map(|d| expect(OP, "d", d, &[heads]).and_then(|()| expand_dims(d, -1))).transpose()?;
+    let d = d.map(|d| expand_dims(d, -1)).transpose()?;
     Ok((skipped(OP, &y, x, d.as_ref(), &[heads, 1])?, state))
 }
 
