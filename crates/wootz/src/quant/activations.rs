@@ -22,7 +22,8 @@ use crate::error::{Error, Result};
 pub enum Activations {
     /// To 16 bits, with a scale for every 32: results differ from those of floats by less than a ten thousandth of
     /// the largest. Matrices of up to 65,536 weights are multiplied as floats, and so are
-    /// activations in `float32` with weights whose scales are `float32`: whoever keeps both so wants their digits.
+    /// activations in `float32` with weights whose scales are `float32`, or a byte (mxfp4, mxfp8, nvfp4): whoever keeps
+    /// activations so wants their digits.
     #[default]
     Exact,
     /// To 8 bits, with a scale for every 32, as llama.cpp does: results differ by about a hundredth of
