@@ -316,7 +316,11 @@ fn backward_d() -> Vec<Case> {
         })
         .tolerance(Tolerance::Reduction)
     };
-    [(17, 1), (1, 64), (5, 80), (3, 256), (1, 512), (0, 4)].map(case).into()
+    let mut cases: Vec<Case> =
+        [(17, 1), (1, 64), (5, 80), (3, 256), (1, 512), (0, 4)].map(case).into();
+    // Both arrays once, and a sum for each row.
+    cases.push(case((64, 64)).moves(2 * 2 * 3 * 64 * 64, 1.1));
+    cases
 }
 
 const GIVEN: Tolerance =

@@ -310,14 +310,40 @@ pub(super) fn backward_d(call: &mut GpuCall<'_>) -> Result<()> {
         return zeros(call, 0);
     }
     let offset = |input: usize| call.meta(input).layout.offset as u32;
+    // Where rows are whole words of a packed type, words are read once.
+    let pairs = packed::per_word(dtype) == 2
+        && [dims as u32, offset(0), offset(1)].iter().all(|n| n % 2 == 0);
     call.launch(&Kernel {
-        variant: format!("row.{dtype}"),
+        variant: format!("row.{dtype}{}", if pairs { ".pairs" } else { "" }),
         source: &|| {
+            let product = match pairs {
+                true => {
+                    let two = format!(
+                        "vec2<f32>(wz_widen_{dtype}(WORD, 0u), wz_widen_{dtype}(WORD, 1u))",
+                        dtype = dtype.name()
+                    );
+                    format!(
+                        "const SPAN = 2u;\n\
+                         fn product(out_at: u32, dout_at: u32) -> f32 {{\n\
+                         let out_word = out_data[out_at >> 1u];\n\
+                         let dout_word = dout_data[dout_at >> 1u];\n\
+                         let products = {} * {};\n\
+                         return products.x + products.y;\n}}\n",
+                        two.replace("WORD", "out_word"),
+                        two.replace("WORD", "dout_word")
+                    )
+                }
+                false => "const SPAN = 1u;\n\
+                          fn product(out_at: u32, dout_at: u32) -> f32 { \
+                          return out(out_at) * dout(dout_at); }\n"
+                    .to_string(),
+            };
             [
                 packed::PACKING,
                 &packed::reader("out", 0, dtype),
                 &packed::reader("dout", 1, dtype),
                 &packed::writer("d", 2, DType::F32),
+                &product,
                 include_str!("backward_d.wgsl"),
             ]
             .concat()
