@@ -201,6 +201,13 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
 ];
 
+/// Operations made of several, which copy an array with its axes in another order in between: as in [`SCATTERED`].
+const TURNED: &[(&str, f64, &str)] = &[(
+    "hadamard_transform",
+    28.0,
+    "the 12, 20 or 28 parts of a long row are put side by side for the second pass",
+)];
+
 /// A buffer of at most this part of the largest one stays in a cache.
 const CACHED: u64 = 16;
 
@@ -336,11 +343,14 @@ impl Use<'_> {
                 "bytes of {buffer} {verb}: counted {counted}, modelled {modelled}"
             ));
         }
+        let turned = TURNED.iter().find(|(op, ..)| self.kernel == "fused" && names.contains(op));
         let scattered = SCATTERED.iter().find(|(known, ..)| known.contains(&self.kernel));
-        let (limit, reason) = match scattered {
+        let (limit, reason) = match (turned, scattered) {
             _ if view => (f64::INFINITY, Some(VIEW)),
-            Some((_, limit, reason)) => (*limit, Some(*reason)),
-            None => (LINES, None),
+            (Some((_, limit, reason)), _) | (None, Some((_, limit, reason))) => {
+                (*limit, Some(*reason))
+            }
+            (None, None) => (LINES, None),
         };
         let ratio = self.ratio();
         if ratio > limit {

@@ -223,7 +223,7 @@ impl Op for AttentionBackwardMask {
     #[cfg(feature = "gpu")]
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
         match check(self, &self.spec, inputs) {
-            Ok(sizes) if gpu => super::gpu::backward_scratch(&sizes),
+            Ok(sizes) if gpu => super::gpu::mask_scratch(&sizes),
             _ => 0,
         }
     }

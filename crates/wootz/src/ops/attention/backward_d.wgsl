@@ -1,4 +1,4 @@
-// 32 threads take a row, and a workgroup eight of them.
+// 32 threads take a row, and a workgroup eight of them. Before this stands `product`, of SPAN elements.
 struct Params { rows: u32, dims: u32, out_offset: u32, dout_offset: u32 }
 var<immediate> p: Params;
 
@@ -11,9 +11,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
     let lane = lid % 32u;
     var sum = 0.0;
     if (row < p.rows) {
-        for (var e = lane; e < p.dims; e += 32u) {
+        for (var e = lane * SPAN; e < p.dims; e += 32u * SPAN) {
             let at = row * p.dims + e;
-            sum += out(p.out_offset + at) * dout(p.dout_offset + at);
+            sum += product(p.out_offset + at, p.dout_offset + at);
         }
     }
     partial[lid] = sum;

@@ -9,7 +9,7 @@ use crate::array::{Array, DType};
 use crate::device::{Device, with_device};
 use crate::error::Result;
 use crate::op::{Case, CaseCall, Entry, Tolerance, evaluate_argument};
-use crate::ops::{Quantized, arange, less, where_};
+use crate::ops::{Quantized, arange, full, less, where_};
 use crate::quant::Scheme;
 
 /// For cases whose kernels differ from others' by little: every text takes a while to compile.
@@ -316,7 +316,11 @@ fn backward_d() -> Vec<Case> {
         })
         .tolerance(Tolerance::Reduction)
     };
-    [(17, 1), (1, 64), (5, 80), (3, 256), (1, 512), (0, 4)].map(case).into()
+    let mut cases: Vec<Case> =
+        [(17, 1), (1, 64), (5, 80), (3, 256), (1, 512), (0, 4)].map(case).into();
+    // Both arrays once, and a sum for each row.
+    cases.push(case((64, 64)).moves(2 * 2 * 3 * 64 * 64, 1.1));
+    cases
 }
 
 const GIVEN: Tolerance =
@@ -443,7 +447,26 @@ fn backward_mask() -> Vec<Case> {
         let op = AttentionBackwardMask::new(spec);
         Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
     };
-    [
+    // One number for all scores. It has no gradient where the sums of rows belong to the output, so they are drawn.
+    let one = |x: &[Array]| {
+        let spec = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
+        let mask = with_device(x[0].device(), || full(&[1, 1, 1, 1], 0.25, x[0].dtype()))?;
+        evaluate_argument(&mask)?;
+        let mut given = given(spec, x, Some(&mask), &[])?;
+        given[5] = x[4].contiguous()?;
+        let op = AttentionBackwardMask::new(spec);
+        Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
+    };
+    const MANY: Tolerance = Tolerance::Rounded(4.0, "hundreds of thousands of numbers are summed");
+    let parts = [
+        shapes(1, [2, 1], [400, 400], [2, 2])
+            .case("one for all", &[&[1, 2, 400, 2], &[1, 2, 400]], one)
+            .dtypes(SINGLE),
+        shapes(1, [1, 1], [2, 9000], [1, 1])
+            .case("one for many keys", &[&[1, 1, 2, 1], &[1, 1, 2]], one)
+            .dtypes(SINGLE),
+    ];
+    let cases = [
         shapes(2, [2, 1], [5, 17], [8, 8]).case(
             "of queries and keys",
             &[&[2, 2, 5, 8], &[1, 1, 5, 17]],
@@ -460,9 +483,12 @@ fn backward_mask() -> Vec<Case> {
         shapes(1, [1, 1], [2, 1025], [4, 4])
             .case("1025 keys", &[&[1, 1, 2, 4], &[1, 1, 2, 1025]], call)
             .dtypes(SINGLE),
-    ]
-    .map(|case| case.tolerance(GIVEN))
-    .into()
+        shapes(2, [2, 1], [255, 5], [4, 4])
+            .case("of few keys", &[&[2, 2, 255, 4], &[1, 1, 1, 5]], call)
+            .dtypes(TWO),
+    ];
+    let cases = cases.into_iter().map(|case| case.tolerance(GIVEN));
+    cases.chain(parts.into_iter().map(|case| case.tolerance(MANY))).collect()
 }
 
 /// Bits of codes and elements of a group.

@@ -74,6 +74,15 @@ pub(super) fn backward_scratch(sizes: &Sizes) -> usize {
     if sizes.keys == 0 { 0 } else { row_count(sizes) * 16 }
 }
 
+/// And as many for each part of the mask's gradient, behind them.
+pub(super) fn mask_scratch(sizes: &Sizes) -> usize {
+    match (backward_scratch(sizes), Parts::of(sizes).count) {
+        (0, _) => 0,
+        (rows, 1) => rows,
+        (rows, parts) => rows + sizes.mask.iter().product::<usize>() * parts * 16,
+    }
+}
+
 fn row_count(sizes: &Sizes) -> usize {
     sizes.batch * sizes.heads * sizes.queries
 }
@@ -220,9 +229,74 @@ pub(super) fn backward_mask(
     text.params.rows = heads;
     text.params.splits = queries;
     text.params.split_keys = keys;
+    let Parts { count, scores } = Parts::of(sizes);
+    text.params.groups = count;
     text.read("q", 0).read("k", 1).read("v", 2).read("dout", 3).scores().row_data();
-    text.write("dmask", 0).add(GRADIENT).add(include_str!("backward_mask.wgsl"));
-    text.launch("backward_mask", elements.div_ceil(WIDTH))
+    if count == 1 {
+        text.write("dmask", 0)
+            .add("fn part_set(i: u32, part: u32, value: f32) { dmask_set(i, value); }\n");
+    } else {
+        text.add(
+            "fn part_set(i: u32, part: u32, value: f32) {\n\
+             row_data[p.batch * p.heads * p.queries + i * p.groups + part].x = \
+             bitcast<u32>(value);\n}\n",
+        );
+    }
+    let lanes = lanes_of(scores);
+    text.add(&format!("const LANES_OF = {lanes}u;\n")).add(GRADIENT);
+    text.add(include_str!("backward_mask.wgsl"));
+    let whole = if count == 1 { "whole" } else { "part" };
+    let groups = (elements * count).div_ceil(WIDTH / lanes);
+    text.launch(&format!("backward_mask {whole} {lanes}"), groups)?;
+    if count == 1 {
+        return Ok(());
+    }
+    let same = Sizes { dims: 1, value_dims: 1, ..*sizes };
+    let mut text = Text::new(call, spec, &same, Tile::of(16), Inputs::Backward);
+    text.params.kinds = elements;
+    text.params.groups = count;
+    let lanes = lanes_of(count);
+    text.row_data().write("dmask", 0).add(&format!("const LANES_OF = {lanes}u;\n"));
+    text.add(include_str!("join_mask.wgsl"));
+    text.launch(&format!("join_mask {lanes}"), elements.div_ceil(WIDTH / lanes))
+}
+
+/// How the scores that an element of the mask was added to are cut, so that no workgroup has many.
+struct Parts {
+    count: usize,
+    /// Those of a part, at most.
+    scores: usize,
+}
+
+impl Parts {
+    /// Scores that a part has at least, where there is more than one.
+    const LEAST: usize = 16 * WIDTH;
+    /// Parts of all elements together: enough for any GPU, and little memory.
+    const MOST: usize = 16_384;
+
+    fn of(sizes: &Sizes) -> Parts {
+        let all = [sizes.batch, sizes.heads, sizes.queries, sizes.keys];
+        let elements: usize = sizes.mask.iter().product();
+        let mut summed = [1; 4];
+        for axis in 0..4 {
+            if sizes.mask[axis] == 1 {
+                summed[axis] = all[axis];
+            }
+        }
+        let (rows, keys) = (summed[0] * summed[1] * summed[2], summed[3]);
+        let wanted = (rows * keys).div_ceil(Parts::LEAST).min(Parts::MOST / elements.max(1));
+        let wanted = wanted.max(1);
+        // The kernel finds both of them in their product.
+        let row_parts = wanted.min(rows).max(1);
+        let key_parts = wanted.div_ceil(row_parts).min(keys).max(1);
+        let scores = rows.div_ceil(row_parts) * keys.div_ceil(key_parts);
+        Parts { count: row_parts * key_parts, scores }
+    }
+}
+
+/// Threads that share so many summands: no more than have several each.
+fn lanes_of(summands: usize) -> usize {
+    summands.div_ceil(16).next_power_of_two().min(WIDTH)
 }
 
 pub(super) fn backward_d(call: &mut GpuCall<'_>) -> Result<()> {
@@ -236,14 +310,40 @@ pub(super) fn backward_d(call: &mut GpuCall<'_>) -> Result<()> {
         return zeros(call, 0);
     }
     let offset = |input: usize| call.meta(input).layout.offset as u32;
+    // Where rows are whole words of a packed type, words are read once.
+    let pairs = packed::per_word(dtype) == 2
+        && [dims as u32, offset(0), offset(1)].iter().all(|n| n % 2 == 0);
     call.launch(&Kernel {
-        variant: format!("row.{dtype}"),
+        variant: format!("row.{dtype}{}", if pairs { ".pairs" } else { "" }),
         source: &|| {
+            let product = match pairs {
+                true => {
+                    let two = format!(
+                        "vec2<f32>(wz_widen_{dtype}(WORD, 0u), wz_widen_{dtype}(WORD, 1u))",
+                        dtype = dtype.name()
+                    );
+                    format!(
+                        "const SPAN = 2u;\n\
+                         fn product(out_at: u32, dout_at: u32) -> f32 {{\n\
+                         let out_word = out_data[out_at >> 1u];\n\
+                         let dout_word = dout_data[dout_at >> 1u];\n\
+                         let products = {} * {};\n\
+                         return products.x + products.y;\n}}\n",
+                        two.replace("WORD", "out_word"),
+                        two.replace("WORD", "dout_word")
+                    )
+                }
+                false => "const SPAN = 1u;\n\
+                          fn product(out_at: u32, dout_at: u32) -> f32 { \
+                          return out(out_at) * dout(dout_at); }\n"
+                    .to_string(),
+            };
             [
                 packed::PACKING,
                 &packed::reader("out", 0, dtype),
                 &packed::reader("dout", 1, dtype),
                 &packed::writer("d", 2, DType::F32),
+                &product,
                 include_str!("backward_d.wgsl"),
             ]
             .concat()

@@ -44,6 +44,9 @@ fn values_and_gradients_are_those_of_mlx() -> Result<()> {
         close(&rms_norm_backward_dx(&x, Some(&w), &dy, &r)?, &DX, 1e-6);
         close(&rms_norm_backward_dw(&x, &dy, &r)?, &DW, 1e-6);
         let (y, d) = vjp(norm, &[x], &[dy])?;
+        // One operation, which reads what it is given once.
+        let made_by = d[0].producer().map(|(op, inputs)| (op.name(), inputs.len()));
+        assert_eq!(made_by, Some(("rms_norm_backward", 2)));
         close(&y[0], &[0.46290955, 0.9258191, 1.3887286, -0.75592679, 0.37796339, 1.5118536], 1e-6);
         let dx = [0.26452017, -1.3225979, 0.7935605, 0.089992911, 0.899912, -0.17998582];
         close(&d[0], &dx, 1e-6);
