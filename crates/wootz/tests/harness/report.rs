@@ -34,7 +34,8 @@ const KERNELS: &[&str] = &[
     "rsqrt", "scaled_dot_product_attention", "scatter", "searchsorted", "selective_scan", "selective_scan2",
     "selective_scan_backward", "sigmoid", "sign", "silu", "sin", "sinh", "slice_update", "softcap", "softmax",
     "softmax_backward", "softplus", "sort", "sqrt", "square", "stack", "subtract", "sum", "swiglu", "take",
-    "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "trunc", "var", "where",
+    "take_along_axis", "take_along_axis_backward", "tan", "tanh", "tile", "topk", "trunc", "var",
+    "where",
 ];
 
 /// Cases of kernels that take another operation first, and why.
@@ -98,6 +99,7 @@ const PREPARED: &[(&str, &[&str], &str)] = &[
     ("softmax", &["axis 0"], "another axis than the last is made row-major first"),
     ("sort", &["first axis"], "another axis than the last is made row-major first"),
     ("take_along_axis", &["first, broadcast"], "what is broadcast is copied first"),
+    ("topk", &["largest"], "another axis than the last is made row-major first"),
 ];
 
 /// What ran for one operation.
