@@ -39,7 +39,7 @@ const PADDED: u64 = 16;
 
 /// Operations, or kernels of operations, that use only parts of buffers, and why.
 const PARTS: &[(&[&str], &str)] = &[
-    (&["sort", "argsort"], "blocks are merged from one half of the memory to the other"),
+    (&["sort", "argsort", "topk"], "blocks are merged from one half of the memory to the other"),
     (&["searchsorted"], "looks where a value may be, and not everywhere"),
     (
         &["gather", "take", "take_along_axis", "index", "slice"],
@@ -70,7 +70,6 @@ const PARTS: &[(&[&str], &str)] = &[
             "median",
             "partition",
             "split",
-            "topk",
             "trace",
             "unique",
             "unstack",
@@ -111,7 +110,7 @@ const PARTS: &[(&[&str], &str)] = &[
 /// Kernels of operations whose lanes do not touch neighbouring memory, with what is
 /// touched at most for each line that is needed at best, and why.
 const SCATTERED: &[(&[&str], f64, &str)] = &[
-    (&["sort", "argsort"], 32.0, "elements lie where their order says"),
+    (&["sort", "argsort", "topk"], 32.0, "elements lie where their order says"),
     (&["searchsorted"], 32.0, "every lane looks for a value of its own"),
     (
         &["gather", "index", "slice", "take", "take_along_axis"],
