@@ -24,6 +24,10 @@ const PER_TASK: usize = 1 << 15;
 /// `k` is cut where there would be fewer tasks than this, but not shorter than `SHORTEST_CUT`.
 const TASKS: usize = 16;
 const SHORTEST_CUT: usize = 512;
+/// Short rows that lie one after another are one stream, which processors do not see in the order that their parts are
+/// read in: rows of up to `SHORT` bytes are fetched this many bytes before they are used.
+const AHEAD: usize = 16 << 10;
+const SHORT: usize = 2 << 10;
 /// Below this many matrix elements, waking the team costs more than it brings.
 const PARALLEL: usize = 1 << 15;
 
@@ -158,7 +162,9 @@ impl<T: GemmElement> Task<'_, T> {
                             rows = line;
                         }
                         let (x, stride) = (self.x.add(start), matrix.rows);
-                        let dots = Dots { rows, stride, x, x_stride: k, to, to_stride: outputs };
+                        let (x_stride, to_stride) = (k, outputs);
+                        let fetch = contiguous && in_stream::<T>(stride);
+                        let dots = Dots { rows, stride, x, x_stride, to, to_stride, fetch };
                         (if many { several } else { one })(&dots, len);
                     }
                 }
@@ -188,6 +194,7 @@ impl<T: GemmElement> Task<'_, T> {
                                     stride: matrix.columns * SUMS as isize,
                                     x: self.x.add(v * k + start + p),
                                     count: (len - p).div_ceil(SUMS).min(AT_ONCE),
+                                    fetch: v == 0 && in_stream::<T>(matrix.columns),
                                 };
                                 let sums = sums.add((v * SUMS + lane) * count);
                                 (self.kernels.axpy)(&axpy, sums, count);
@@ -211,6 +218,23 @@ impl<T: GemmElement> Task<'_, T> {
     }
 }
 
+/// Whether rows so far apart are a stream that is to be fetched ahead.
+fn in_stream<T>(stride: isize) -> bool {
+    (1..=(SHORT / size_of::<T>()) as isize).contains(&stride)
+}
+
+/// Fetches what lies ahead of an element of a row, once a line of the cache.
+///
+/// # Safety
+/// The processor has `V`'s instruction set.
+#[inline(always)]
+unsafe fn fetch_ahead<T, V: Narrow>(row: *const T, at: usize) {
+    if at.is_multiple_of(64 / size_of::<T>()) {
+        // SAFETY: a prefetch may name any address.
+        unsafe { V::prefetch(row.wrapping_add(at).wrapping_byte_add(AHEAD).cast()) };
+    }
+}
+
 /// Rows whose dot products are computed at once, because each waits for its own last addition.
 pub(super) const fn rows_at_once(vectors: usize) -> usize {
     if vectors == 1 { AT_ONCE } else { 2 }
@@ -225,6 +249,8 @@ pub(crate) struct Dots<T: GemmElement> {
     x_stride: usize,
     to: *mut T::Sum,
     to_stride: usize,
+    /// Whether rows are fetched ahead.
+    fetch: bool,
 }
 
 /// `R` rows with `N` vectors.
@@ -238,7 +264,7 @@ where
     T: GemmElement<Sum = V::Scalar> + Lanes<V>,
     V: Narrow,
 {
-    let Dots { rows, stride, x, x_stride, to, to_stride } = *job;
+    let Dots { rows, stride, x, x_stride, to, to_stride, fetch } = *job;
     let parts = SUMS / V::LANES;
     let whole = len - len % SUMS;
     // SAFETY: all indices stay below `len`.
@@ -256,6 +282,9 @@ where
                     *right = V::load(x.add(v * x_stride + at));
                 }
                 for (row, sums) in rows.iter().zip(&mut sums) {
+                    if fetch {
+                        fetch_ahead::<T, V>(*row, at);
+                    }
                     let left = <T as Lanes<V>>::load(row.add(at));
                     for (right, sums) in right.iter().zip(sums) {
                         sums[i] = left.mul_add(*right, sums[i]);
@@ -264,23 +293,19 @@ where
             }
             p += SUMS;
         }
-        for (r, sums) in sums.iter().enumerate() {
-            for (v, sums) in sums.iter().enumerate() {
-                let mut lanes = [V::Scalar::ZERO; SUMS];
-                for i in 0..parts {
-                    sums[i].store(lanes.as_mut_ptr().add(i * V::LANES));
-                }
+        for (r, sums) in sums.iter_mut().enumerate() {
+            for (v, sums) in sums.iter_mut().enumerate() {
                 if whole < len {
-                    add_rest::<T, V>(rows[r], x.add(v * x_stride), whole, len, &mut lanes);
+                    add_rest::<T, V>(rows[r], x.add(v * x_stride), whole, len, sums);
                 }
-                let mut half = SUMS / 2;
+                let mut half = parts / 2;
                 while half > 0 {
                     for i in 0..half {
-                        lanes[i] = lanes[i].add(lanes[i + half]);
+                        sums[i] = sums[i].add(sums[i + half]);
                     }
                     half /= 2;
                 }
-                *to.add(r + v * to_stride) = lanes[0];
+                *to.add(r + v * to_stride) = sums[0].sum();
             }
         }
     }
@@ -293,23 +318,28 @@ unsafe fn add_rest<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow>(
     x: *const V::Scalar,
     whole: usize,
     len: usize,
-    sums: &mut [V::Scalar; SUMS],
+    sums: &mut [V; SUMS / 2],
 ) {
     let (mut left, mut right) = ([V::Scalar::ZERO; SUMS], [V::Scalar::ZERO; SUMS]);
+    let (mut before, mut after) = (left, left);
     // SAFETY: indices stay below `len`, and the arrays are whole vectors.
     unsafe {
         for p in whole..len {
             left[p - whole] = row.add(p).read_unaligned().widen();
             right[p - whole] = *x.add(p);
         }
-        for at in (0..SUMS).step_by(V::LANES) {
-            let sum = V::load(sums.as_ptr().add(at));
+        for (at, sum) in (0..SUMS).step_by(V::LANES).zip(sums.iter()) {
+            sum.store(before.as_mut_ptr().add(at));
             let product = V::load(left.as_ptr().add(at));
-            product.mul_add(V::load(right.as_ptr().add(at)), sum).store(left.as_mut_ptr().add(at));
+            let product = product.mul_add(V::load(right.as_ptr().add(at)), *sum);
+            product.store(after.as_mut_ptr().add(at));
+        }
+        // The others stay as they are: even adding zero would change a negative zero.
+        after[len - whole..].copy_from_slice(&before[len - whole..]);
+        for (at, sum) in (0..SUMS).step_by(V::LANES).zip(sums) {
+            *sum = V::load(after.as_ptr().add(at));
         }
     }
-    // The others stay as they are: even adding zero would change a negative zero.
-    sums[..len - whole].copy_from_slice(&left[..len - whole]);
 }
 
 /// Rows to add up, at any address: `count` of them, `stride` apart, times every [`SUMS`]-th element of `x`.
@@ -318,6 +348,8 @@ pub(crate) struct Axpy<T: GemmElement> {
     stride: isize,
     x: *const T::Sum,
     count: usize,
+    /// Whether rows are fetched ahead.
+    fetch: bool,
 }
 
 /// Adds the rows to `sums`, each element in the order of the rows.
@@ -358,6 +390,9 @@ unsafe fn add_rows<T: GemmElement<Sum = V::Scalar> + Lanes<V>, V: Narrow, const 
         while j + V::LANES <= len {
             let mut sum = V::load(sums.add(j));
             for i in 0..N {
+                if job.fetch {
+                    fetch_ahead::<T, V>(rows[i], j);
+                }
                 sum = <T as Lanes<V>>::load(rows[i].add(j)).mul_add(V::splat(x[i]), sum);
             }
             sum.store(sums.add(j));

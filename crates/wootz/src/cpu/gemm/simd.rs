@@ -49,6 +49,22 @@ pub(super) trait Narrow: Vector {
             }
         }
     }
+
+    /// The sum of the lanes, added by halves: lane `i` and lane `i + LANES / 2`, until one is left.
+    #[inline(always)]
+    unsafe fn sum(self) -> Self::Scalar {
+        let mut lanes = [Self::Scalar::ZERO; 8];
+        // SAFETY: the array has room for eight lanes.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        let mut half = Self::LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] = lanes[i].add(lanes[i + half]);
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
 }
 
 /// What products are accumulated in.
@@ -252,6 +268,17 @@ pub(super) mod avx2 {
                     r[i] = _mm256_permute2f128_ps::<0x20>(q[i], p[i]);
                     r[i + 4] = _mm256_permute2f128_ps::<0x31>(q[i], p[i]);
                 }
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn sum(self) -> f32 {
+            // SAFETY: the caller has AVX2.
+            unsafe {
+                let four = _mm256_extractf128_ps::<1>(self);
+                let four = _mm_add_ps(_mm256_castps256_ps128(self), four);
+                let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+                _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
             }
         }
     }
