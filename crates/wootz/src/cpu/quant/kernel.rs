@@ -13,8 +13,8 @@ pub(super) const MOST: usize = 4;
 /// for each other.
 pub(super) const AT_A_TIME: usize = 4;
 
-/// Bytes from what is multiplied to what is fetched meanwhile.
-const AHEAD: usize = 512;
+/// Bytes from what is multiplied to what is fetched meanwhile: what memory brings until then.
+const AHEAD: usize = 2 << 10;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
@@ -65,6 +65,9 @@ unsafe fn dot<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: us
 ) {
     // SAFETY: passed on to the caller.
     unsafe {
+        if F::APART {
+            rows[..R].iter().for_each(|row| fetch_numbers::<F, S>(row, groups));
+        }
         let mut sums = [[S::zero(); N]; R];
         let mut offsets = [[S::zero(); N]; R];
         let mut scales = [[MaybeUninit::uninit(); N]; R];
@@ -112,6 +115,24 @@ unsafe fn one<F: Format, S: Simd, const EXACT: bool>(
 ) {
     // SAFETY: passed on to the caller.
     unsafe { dot::<F, S, EXACT, 1, 1>(&[row; MOST], &[x; MOST], groups, to) }
+}
+
+/// Fetches the scales and biases of the row after this one.
+///
+/// # Safety
+/// The processor has `S`'s instruction set.
+#[inline(always)]
+unsafe fn fetch_numbers<F: Format, S: Simd>(row: &Row, groups: usize) {
+    let bytes = (groups >> row.shared) * row.numbers.bytes();
+    for line in (bytes..2 * bytes).step_by(LINE) {
+        // SAFETY: a prefetch may name any address.
+        unsafe {
+            S::prefetch(row.scales.wrapping_add(line));
+            if F::OFFSETS {
+                S::prefetch(row.biases.wrapping_add(line));
+            }
+        }
+    }
 }
 
 /// Whether anything is added to the products of codes.

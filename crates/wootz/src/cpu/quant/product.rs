@@ -38,7 +38,7 @@ impl Pair {
 }
 
 /// Bytes of weights in a task, and tasks to aim at where there are fewer weights.
-const TASK: usize = 256 << 10;
+const TASK: usize = 512 << 10;
 const TASKS: usize = 16;
 /// Bytes of weights below which a hand-off costs more than it brings.
 const ALONE: usize = 16 << 10;

@@ -13,6 +13,7 @@ impl<const BITS: usize> Format for Affine<BITS> {
     // Bytes are moved down by 128, because products of larger ones do not fit.
     const SIGNED: bool = BITS == 8;
     const NIBBLES: bool = BITS <= 4;
+    const APART: bool = true;
     const ORDERS: [Order; 2] = match BITS {
         4 => [Order::EvenFirst, Order::EvenFirst],
         _ => [Order::Plain, Order::EvenFirst],

@@ -71,6 +71,8 @@ pub(super) trait Format {
     const HALVES: bool = false;
     /// Whether there are offsets.
     const OFFSETS: bool = true;
+    /// Whether scales and biases lie elsewhere.
+    const APART: bool = false;
     /// How [`Format::dot_codes`] and [`Format::wide_codes`] lie in a group, and so must activations.
     const ORDERS: [Order; 2] = [Order::Plain, Order::EvenFirst];
     /// What codes count from: a weight is `scale · (code - ZERO) + offset`.
