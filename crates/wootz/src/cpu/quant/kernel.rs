@@ -14,7 +14,7 @@ pub(super) const MOST: usize = 4;
 pub(super) const AT_A_TIME: usize = 4;
 
 /// Bytes from what is multiplied to what is fetched meanwhile: what memory brings until then.
-const AHEAD: usize = 2 << 10;
+const AHEAD: usize = 3 << 9;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 

@@ -37,9 +37,8 @@ impl Pair {
     }
 }
 
-/// Bytes of weights in a task, and tasks to aim at where there are fewer weights.
+/// Bytes of weights in a task.
 const TASK: usize = 512 << 10;
-const TASKS: usize = 16;
 /// Bytes of weights below which a hand-off costs more than it brings.
 const ALONE: usize = 16 << 10;
 
@@ -203,8 +202,8 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Rows of a matrix in parts: long stretches of memory, and at the end shorter ones, so that all threads finish
-/// together.
+/// Rows of a matrix in parts. Those of a large matrix are long stretches of memory, and at the end shorter ones, so that
+/// all threads finish together. A small one has a part for each thread: memory is slow at the start of every stretch.
 struct Cut {
     n: usize,
     long: usize,
@@ -215,8 +214,11 @@ struct Cut {
 
 impl Cut {
     fn new(n: usize, pitch: usize) -> Cut {
-        let rows = (TASK / pitch.max(1)).min(n / TASKS);
-        let long = rows.next_multiple_of(MOST).max(MOST);
+        let (rows, share) = (TASK / pitch.max(1), n.div_ceil(threads::threads()));
+        let long = rows.min(share).next_multiple_of(MOST).max(MOST);
+        if share <= rows {
+            return Cut { n, long, longs: 0, short: long };
+        }
         let short = (long / 4).next_multiple_of(MOST);
         Cut { n, long, longs: n * 3 / 4 / long, short }
     }
