@@ -82,6 +82,13 @@ def write_gguf(folder):
     # Only the version's bytes are turned round: that is where a reader stops.
     (folder / "big_endian.gguf").write_bytes(version[:4] + struct.pack(">I", 3) + version[8:])
 
+    # Of Q8_1 the package writes blocks of 40 bytes.
+    draw_types = generator(3)
+    blocks = writer(folder / "blocks.gguf")
+    add_blocks(blocks, draw_types, [kind for kind, (elements, _) in gguf.GGML_QUANT_SIZES.items() if elements > 1])
+    blocks.add_tensor("behind", draw_types.normal(size=2).astype(np.float32))
+    finish(blocks)
+
     only = writer(folder / "metadata.gguf")
     only.add_name("no tensors")
     finish(only)

@@ -100,6 +100,7 @@ OTHERS = {
     "granite-untied": dict(SMALL["granite"], model_type="granite", attention_bias=False, mlp_bias=False,
                            tie_word_embeddings=False),
     "mixtral-tied": dict(SMALL["mixtral"], model_type="mixtral", tie_word_embeddings=True),
+    "mixtral-equal": dict(SMALL["mixtral"], model_type="mixtral", num_hidden_layers=1),
     "qwen2-untied": dict(SMALL["qwen2"], model_type="qwen2", num_attention_heads=3, hidden_size=96, tie_word_embeddings=False),
     "qwen3_next-biases": dict(DELTA | EXPERTS, model_type="qwen3_next", rope_theta=1e7, partial_rotary_factor=0.5,
                               attention_bias=True, tie_word_embeddings=True, decoder_sparse_step=1, mlp_only_layers=[],
@@ -107,6 +108,8 @@ OTHERS = {
 }
 NARROW = ["llama-wide"]
 OWN_HEAD = ["gemma3_text-head"]
+# All experts have the same score: which of them are taken?
+EQUAL = ["mixtral-equal"]
 # Changes of configurations that the same weights fit: which keys are read, and which of two that contradict each other.
 YARN = dict(factor=4.0, original_max_position_embeddings=16)
 LINEAR = dict(rope_type="linear", factor=2.0, rope_theta=300.0)
@@ -145,7 +148,7 @@ VARIANTS = {
 # Their seeds.
 SEEDS = dict(gemma2=2, gemma3_text=3, gpt_oss=2, granite=2, mistral=5, mixtral=4, olmo2=5, phi3=4, qwen2=6, qwen3_moe=4,
              qwen3_5=1, qwen3_5_moe=4, smollm3=7) | {
-    "llama3-biases": 11, "llama-windows": 4, "llama-wide": 8, "gemma3_text-head": 1, "granite-untied": 2, "mixtral-tied": 7,
+    "llama3-biases": 11, "llama-windows": 4, "llama-wide": 8, "gemma3_text-head": 1, "granite-untied": 2, "mixtral-tied": 7, "mixtral-equal": 2,
     "qwen2-untied": 12, "qwen3_next-biases": 5}
 # Architecture, name, dtype, seed: seeds with clear choices of tokens.
 MODELS = [
@@ -185,7 +188,7 @@ def text_part(model):
     return model.language_model if hasattr(model, "language_model") else model
 
 
-def make(folder, architecture, config, dtype, seed, group_size, own_head=False):
+def make(folder, architecture, config, dtype, seed, group_size, own_head=False, equal=False):
     config = json.loads(json.dumps(config))
     config["torch_dtype"] = "bfloat16" if dtype == mx.bfloat16 else "float32"
     Model, Arguments = _get_classes(config)
@@ -193,7 +196,10 @@ def make(folder, architecture, config, dtype, seed, group_size, own_head=False):
     gemma = architecture.startswith("gemma")
     if architecture.startswith("gemma3") and not own_head:
         text_part(model).sanitize({})
-    model.load_weights(weights(model, seed, gemma, config.get("tie_word_embeddings", False)))
+    made = weights(model, seed, gemma, config.get("tie_word_embeddings", False))
+    if equal:
+        made = [(name, mx.repeat(x[:1], len(x), axis=0) if name.endswith("moe.gate.weight") else x) for name, x in made]
+    model.load_weights(made)
     keeps = getattr(model, "cast_predicate", lambda name: True)
     cast = [(name, x.astype(dtype) if keeps(name) else x) for name, x in tree_flatten(model.parameters())]
     model.update(tree_unflatten(cast))
@@ -299,7 +305,7 @@ def main():
         folder = target / f"small-{name}"
         folder.mkdir(parents=True, exist_ok=True)
         dtype = mx.bfloat16 if name in NARROW else mx.float32
-        make(folder, config["model_type"], config, dtype, SEEDS[name], 32, name in OWN_HEAD)
+        make(folder, config["model_type"], config, dtype, SEEDS[name], 32, name in OWN_HEAD, name in EQUAL)
         expected(folder, TINY["vocab_size"], NEW // 2, name in NARROW)
     caches(target / "llama-4bit-f32")
     variants(target)

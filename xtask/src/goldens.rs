@@ -73,6 +73,7 @@ const RECORDINGS: [Recording; 10] = [
             "expected.json",
             "aligned.gguf",
             "big_endian.gguf",
+            "blocks.gguf",
             "every.gguf",
             "every.safetensors",
             "metadata.gguf",

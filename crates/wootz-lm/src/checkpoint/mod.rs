@@ -137,6 +137,10 @@ impl Checkpoint {
                 let blocks = match tensor.kind {
                     TensorType::Blocks(format) => Some(format),
                     TensorType::Numbers(_) => None,
+                    kind => {
+                        let what = format!("tensor {name:?}: nothing computes with {kind:?}");
+                        return Err(Error::invalid(&self.path, what));
+                    }
                 };
                 Tensor { array: tensor.data, blocks }
             }

@@ -65,6 +65,10 @@ fn scheme(settings: &Map<String, Value>, place: &str) -> Result<Scheme, String> 
             None => Err(format!("{place}.{key}: expected a number, got {value}")),
         },
     };
+    if settings.get("quantize_input").is_some_and(|given| *given == Value::Bool(true)) {
+        let expected = "false: products with quantized activations are not supported";
+        return Err(format!("{place}.quantize_input: expected {expected}, got true"));
+    }
     let mode = settings.get("mode").and_then(Value::as_str).unwrap_or("affine");
     Scheme::new(mode, number("group_size")?, number("bits")?)
         .map_err(|error| format!("{place}: {error}"))
@@ -86,6 +90,11 @@ mod tests {
         assert!(error.starts_with("quantization.lm_head: [quantize] bits"), "{error}");
         let error = of(layers(json!({ "bits": "six" }))).unwrap_err();
         assert_eq!(error, "quantization.lm_head.bits: expected a number, got \"six\"");
+        let error = of(layers(json!({ "mode": "nvfp4", "quantize_input": true }))).unwrap_err();
+        assert!(
+            error.starts_with("quantization.lm_head.quantize_input: expected false"),
+            "{error}"
+        );
         let found = of(layers(json!({ "bits": 6, "group_size": 32 }))).unwrap().unwrap();
         assert_eq!(found.layers["lm_head"], Some(Scheme::Affine { group_size: 32, bits: 6 }));
     }

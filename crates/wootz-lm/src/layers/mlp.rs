@@ -2,7 +2,7 @@
 
 use wootz::{
     Array, Gate, Result, Tree, add, argsort, astype, combine_experts, divide, expand_dims, maximum,
-    minimum, multiply, sigmoid, slice, softmax, squeeze, sum, take_along_axis,
+    minimum, multiply, negative, sigmoid, slice, softmax, squeeze, sum, take_along_axis,
 };
 
 use super::{Linear, SwitchLinear};
@@ -144,17 +144,25 @@ pub struct MoeConfig {
     pub chosen_only: bool,
     /// Whether weights are divided by their sum.
     pub renormalise: bool,
+    /// Whether the first of equal scores wins; else the last. Scores of narrow types are often equal.
+    pub first_wins: bool,
 }
 
 impl MoeConfig {
     /// The experts of each token and how much they count, from scores `[…, experts]`.
     pub fn route(&self, logits: &Array) -> Result<(Array, Array)> {
-        // Of equal scores the later wins, as at the end of MLX's `argpartition`.
+        // Models take the end of MLX's `argpartition`, or the beginning of that of the negative.
         let best = |scores: &Array| {
-            let sorted = argsort(scores, -1)?;
-            let mut start = vec![0; sorted.rank()];
-            start[sorted.rank() - 1] = self.experts - self.k;
-            slice(&sorted, &start, sorted.shape(), &vec![1; sorted.rank()])?.contiguous()
+            let sorted = match self.first_wins {
+                true => argsort(&negative(scores)?, -1)?,
+                false => argsort(scores, -1)?,
+            };
+            let (mut start, mut stop) = (vec![0; sorted.rank()], sorted.shape().to_vec());
+            match self.first_wins {
+                true => stop[sorted.rank() - 1] = self.k,
+                false => start[sorted.rank() - 1] = self.experts - self.k,
+            }
+            slice(&sorted, &start, &stop, &vec![1; sorted.rank()])?.contiguous()
         };
         if self.chosen_only {
             let experts = best(logits)?;
@@ -241,6 +249,30 @@ impl FeedForward {
         match self {
             FeedForward::Dense(mlp) => mlp.forward(x),
             FeedForward::Sparse(moe) => moe.forward(x),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_equal_scores_the_first_wins_or_the_last() {
+        let scores = Array::from_slice(&[0.5f32, 2.0, 0.5, 0.5], &[1, 4]).unwrap();
+        let chosen = |first_wins: bool, chosen_only: bool| {
+            let config =
+                MoeConfig { experts: 4, k: 2, chosen_only, renormalise: false, first_wins };
+            let (experts, weights) = config.route(&scores).unwrap();
+            let (experts, weights) = (experts.to_vec::<u32>(), weights.to_vec::<f32>());
+            let mut both: Vec<_> = experts.unwrap().into_iter().zip(weights.unwrap()).collect();
+            both.sort_by_key(|(expert, _)| *expert);
+            both
+        };
+        for chosen_only in [false, true] {
+            let (first, last) = (chosen(true, chosen_only), chosen(false, chosen_only));
+            assert_eq!([first[0].0, first[1].0, last[0].0, last[1].0], [0, 1, 1, 3]);
+            assert_eq!([first[0].1, first[1].1], [last[1].1, last[0].1]);
         }
     }
 }

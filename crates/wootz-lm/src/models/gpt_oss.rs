@@ -125,7 +125,13 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
             let mlp = OssMoe {
                 experts: SwitchGlu::load(loader, &path, experts, sizes, true, clamped)?,
                 router: loader.linear(&format!("{at}.mlp.router"), hidden, experts, true)?,
-                config: MoeConfig { experts, k, chosen_only: true, renormalise: false },
+                config: MoeConfig {
+                    experts,
+                    k,
+                    chosen_only: true,
+                    renormalise: false,
+                    first_wins: false,
+                },
             };
             let mut norm = |name: &str| loader.norm(&format!("{at}.{name}"), hidden, eps);
             Ok(OssLayer {

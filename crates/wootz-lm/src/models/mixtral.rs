@@ -89,7 +89,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         offset: false,
     };
     let (experts, k) = (config.num_local_experts, config.num_experts_per_tok);
-    let moe = MoeConfig { experts, k, chosen_only: true, renormalise: false };
+    let moe = MoeConfig { experts, k, chosen_only: true, renormalise: false, first_wins: true };
     let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),

@@ -48,6 +48,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         k: config.num_experts_per_tok,
         chosen_only: false,
         renormalise: config.norm_topk_prob,
+        first_wins: false,
     };
     let decoder =
         Decoder::load(loader, "", sizes, Style::default(), |loader, layer, at, dtype| {

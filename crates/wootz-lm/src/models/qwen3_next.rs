@@ -115,6 +115,7 @@ pub(super) fn decoder(
         k: config.num_experts_per_tok,
         chosen_only: false,
         renormalise: config.norm_topk_prob,
+        first_wins: false,
     };
     let (hidden, eps) = (config.common.hidden_size, config.common.rms_norm_eps);
     Decoder::load(loader, path, sizes, Style::default(), |loader, number, at, dtype| {

@@ -106,7 +106,7 @@ pub fn load(file: impl AsRef<Path>) -> Result<Contents> {
         Format::Gguf => {
             let (tensors, _) = load_gguf(file)?;
             let number = |(name, tensor): (String, GgufTensor)| {
-                if matches!(tensor.kind, TensorType::Blocks(_)) {
+                if !matches!(tensor.kind, TensorType::Numbers(_)) {
                     let got = format!("{name:?} of {}, which load_gguf reads", tensor.kind);
                     return Err(Error::argument("load", "file", "tensors of numbers", got));
                 }

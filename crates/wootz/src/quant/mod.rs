@@ -13,6 +13,7 @@ mod grids;
 mod k_search;
 mod nibbles;
 mod nonlinear;
+mod q1;
 mod q2_k;
 mod q3_k;
 mod q4_k;
@@ -87,6 +88,8 @@ formats! {
     Q5_1 = 7, nibbles::Nibbles<true, true>;
     /// 8 bits and a scale for 32 weights.
     Q8_0 = 8, q8::Q8_0;
+    /// 8 bits, a scale, and the sum of the weights, for 32 weights.
+    Q8_1 = 9, q8::Q8_1;
     /// 2 bits, with scales and minima of 4 bits for 16 weights each.
     Q2_K = 10, q2_k::Q2K;
     /// 3 bits, with scales of 6 bits for 16 weights each.
@@ -125,6 +128,8 @@ formats! {
     MXFP4 = 39, small_float::Mxfp4;
     /// Floats of 4 bits, with a float of 8 bits for 16 weights.
     NVFP4 = 40, small_float::Nvfp4;
+    /// A sign each, and a scale for 128 weights.
+    Q1_0 = 41, q1::Q1;
 }
 
 impl Format {

@@ -1,5 +1,5 @@
-//! Q8_0 and Q8_K: bytes with one scale, of 32 and of 256 weights. Q8_K also holds the sums of each 16
-//! codes, which decoding does not need.
+//! Q8_0, Q8_1 and Q8_K: bytes with one scale, of 32, 32 and 256 weights. Q8_1 also holds the sum of the weights, and
+//! Q8_K the sums of each 16 codes, which decoding does not need.
 
 use super::block::{Block, half_at, inverse, largest, nearest, set_half, u32_at};
 
@@ -24,7 +24,25 @@ impl Block for Q8_0 {
     }
 
     fn wgsl() -> String {
-        ["const LONG = false;\n", include_str!("q8.wgsl")].concat()
+        ["const LONG = false;\nconst BEFORE = 2u;\n", include_str!("q8.wgsl")].concat()
+    }
+}
+
+/// What ggml rounds activations to; no tool writes weights so.
+pub(super) struct Q8_1;
+
+impl Block for Q8_1 {
+    const ELEMENTS: usize = 32;
+    const BYTES: usize = 36;
+    const ENCODES: bool = false;
+
+    #[inline(always)]
+    fn decode(block: &[u8], weights: &mut [f32]) {
+        scaled(half_at(block, 0), &block[4..], weights);
+    }
+
+    fn wgsl() -> String {
+        ["const LONG = false;\nconst BEFORE = 4u;\n", include_str!("q8.wgsl")].concat()
     }
 }
 
@@ -58,7 +76,7 @@ impl Block for Q8K {
     }
 
     fn wgsl() -> String {
-        ["const LONG = true;\n", include_str!("q8.wgsl")].concat()
+        ["const LONG = true;\nconst BEFORE = 4u;\n", include_str!("q8.wgsl")].concat()
     }
 }
 

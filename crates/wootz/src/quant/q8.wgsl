@@ -1,11 +1,10 @@
-// Signed bytes with one scale: a float16 before 32 weights, or a float32 before 256.
+// Signed bytes with one scale: a float16 before 32 weights, or a float32 before 256, BEFORE bytes from the codes.
 
 fn decode_unit(at: u32, unit: u32, weights: ptr<function, array<f32, 32>>) {
     var d: f32;
-    var codes = at + 2u;
+    let codes = at + BEFORE + 32u * unit;
     if (LONG) {
         d = bitcast<f32>(w_word(at));
-        codes = at + 4u + 32u * unit;
     } else {
         d = w_half(at);
     }

@@ -26,6 +26,19 @@ fn names_and_numbers_lead_back_to_the_format() -> Result<()> {
 }
 
 #[test]
+fn bits_of_q1_0_are_signs() -> Result<()> {
+    let mut block = [0; 18];
+    (block[1], block[2], block[17]) = (0xbc, 0b101, 0x80);
+    let mut weights = [0.0; 128];
+    Format::Q1_0.decode(&block, &mut weights)?;
+    let negative = weights.iter().enumerate().filter(|(_, w)| **w == -1.0).map(|(i, _)| i);
+    // The scale is -1.
+    assert!(negative.eq([0, 2, 127]), "{weights:?}");
+    assert!(weights.iter().all(|w| w.abs() == 1.0));
+    Ok(())
+}
+
+#[test]
 fn encoded_weights_are_as_near_as_the_bits_allow() -> Result<()> {
     let weights = weights(4096);
     let scale = weights.iter().map(|w| w * w).sum::<f32>();

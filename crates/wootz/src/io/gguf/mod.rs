@@ -261,6 +261,7 @@ impl Gguf {
             match info.kind {
                 TensorType::Numbers(_) => writer.tensor(info.name, data)?,
                 TensorType::Blocks(format) => writer.blocks(info.name, format, data)?,
+                kind @ TensorType::Q8_1Single => writer.bytes(info, kind, data)?,
             };
         }
         Ok(writer)

@@ -6,8 +6,11 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
+use half::f16;
+
 use super::types::TensorType;
 use super::value::{ARRAY, BOOL, STRING, Value, Values, for_scalars};
+use crate::quant::Format;
 
 /// Every GGUF file begins with this.
 pub(super) const MAGIC: &[u8] = b"GGUF";
@@ -65,11 +68,14 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Header> {
     let infos = infos(&mut input, tensors)?;
     let header = bytes.len() - input.rest.len();
     let data = header.checked_next_multiple_of(alignment as usize).ok_or("the header overflows")?;
-    let tensors = infos
-        .into_iter()
+    let mut offsets: Vec<u64> = infos.iter().map(|info| info.offset).collect();
+    offsets.sort_unstable();
+    let after = bytes.get(data..).unwrap_or_default();
+    let tensors = (infos.iter())
         .map(|info| {
             let named = |reason: String| format!("tensor {}: {reason}", quoted(&info.name));
-            info.place(data, alignment, bytes.len()).map_err(named)
+            let kind = info.tensor_type(&offsets, after, alignment);
+            kind.and_then(|kind| info.place(kind, data, alignment, bytes.len())).map_err(named)
         })
         .collect::<Result<Vec<_>>>()?;
     check_overlaps(&tensors)?;
@@ -193,14 +199,45 @@ fn info(input: &mut Input<'_>, name: &str) -> Result<Info> {
 }
 
 impl Info {
-    /// The tensor, if its bytes are in a file of `length` bytes whose data begins at `data`.
-    fn place(&self, data: usize, alignment: u32, length: usize) -> Result<Tensor> {
+    /// The shape, row-major.
+    fn shape(&self) -> Result<Vec<usize>> {
+        let overflow = || format!("shape {:?} overflows", self.lengths);
+        let lengths = self.lengths.iter().rev();
+        lengths.map(|&length| usize::try_from(length).map_err(|_| overflow())).collect()
+    }
+
+    /// What the tensor is made of. Of the two layouts of Q8_1, it is the one that fills the room up to the next of the
+    /// sorted `offsets`, or the end of the `data`. Where both do, it is ggml's of today if that makes sense of the first block.
+    fn tensor_type(&self, offsets: &[u64], data: &[u8], alignment: u32) -> Result<TensorType> {
         let kind = TensorType::from_ggml_type(self.kind)
             .ok_or_else(|| format!("type {} is unknown", self.kind))?;
-        let overflow = || format!("shape {:?} overflows", self.lengths);
-        let shape = (self.lengths.iter().rev())
-            .map(|&length| usize::try_from(length).map_err(|_| overflow()))
-            .collect::<Result<Vec<_>>>()?;
+        if kind != TensorType::Blocks(Format::Q8_1) {
+            return Ok(kind);
+        }
+        let shape = self.shape()?;
+        let [narrow, wide] = [kind, TensorType::Q8_1Single].map(|kind| kind.bytes(&shape));
+        let (narrow, Ok(wide)) = (narrow?, wide) else { return Ok(kind) };
+        let place =
+            |offset: u64| usize::try_from(offset).map_or(data.len(), |at| at.min(data.len()));
+        let next = offsets.partition_point(|&offset| offset <= self.offset);
+        let start = place(self.offset);
+        let room = offsets.get(next).map_or(data.len(), |&next| place(next)) - start;
+        if wide > room || wide == 0 {
+            return Ok(kind);
+        }
+        let filled = narrow.next_multiple_of(alignment as usize) >= room;
+        Ok(if filled && is_summed(&data[start..]) { kind } else { TensorType::Q8_1Single })
+    }
+
+    /// The tensor, if its bytes are in a file of `length` bytes whose data begins at `data`.
+    fn place(
+        &self,
+        kind: TensorType,
+        data: usize,
+        alignment: u32,
+        length: usize,
+    ) -> Result<Tensor> {
+        let shape = self.shape()?;
         let bytes = kind.bytes(&shape)?;
         if !self.offset.is_multiple_of(alignment.into()) {
             return Err(format!("offset {} is not a multiple of {alignment}", self.offset));
@@ -220,6 +257,18 @@ impl Info {
         })?;
         Ok(Tensor { name: self.name.clone(), shape, kind, range })
     }
+}
+
+/// Whether bytes begin with a block of ggml's Q8_1: a scale, its product with the sum of the codes, and these.
+fn is_summed(bytes: &[u8]) -> bool {
+    let half = |at: usize| f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32();
+    if bytes.len() < Format::Q8_1.block_bytes() {
+        return false;
+    }
+    let sum: i32 = bytes[4..36].iter().map(|&code| i32::from(code as i8)).sum();
+    let expected = half(0) * sum as f32;
+    // Both were rounded to 11 bits.
+    (half(2) - expected).abs() <= 2e-3 * expected.abs()
 }
 
 /// Tensors that share bytes could make much of a small file.

@@ -19,7 +19,13 @@ pub enum TensorType {
     Numbers(DType),
     /// Blocks of quantized numbers.
     Blocks(Format),
+    /// Q8_1 with scale and sum in single precision: 40 bytes for 32 numbers, as ggml had it at first and as the package
+    /// `gguf` still sizes it. Its bytes are read and written; nothing computes with them.
+    Q8_1Single,
 }
+
+/// Numbers in a block of [`TensorType::Q8_1Single`], and its bytes.
+const Q8_1_SINGLE: (usize, usize) = (32, 40);
 
 /// Types of numbers: name and number in files, and the arrays' dtype.
 const NUMBERS: [(&str, u32, DType); 8] = [
@@ -46,6 +52,7 @@ impl TensorType {
         match self {
             TensorType::Numbers(dtype) => row(dtype).map(|row| row.1),
             TensorType::Blocks(format) => Some(format.ggml_type()),
+            TensorType::Q8_1Single => Some(Format::Q8_1.ggml_type()),
         }
     }
 
@@ -53,20 +60,23 @@ impl TensorType {
     pub fn dtype(self) -> DType {
         match self {
             TensorType::Numbers(dtype) => dtype,
-            TensorType::Blocks(_) => DType::U8,
+            TensorType::Blocks(_) | TensorType::Q8_1Single => DType::U8,
         }
     }
 
     /// The shape of the array that holds a tensor: with blocks the last axis counts bytes.
     pub(super) fn array_shape(self, shape: &[usize]) -> Result<Vec<usize>, String> {
         let mut shape = shape.to_vec();
-        let TensorType::Blocks(format) = self else { return Ok(shape) };
-        let row = shape.last_mut().ok_or_else(|| format!("a scalar cannot be {format}"))?;
-        let elements = format.block_elements();
+        let (elements, bytes) = match self {
+            TensorType::Numbers(_) => return Ok(shape),
+            TensorType::Blocks(format) => (format.block_elements(), format.block_bytes()),
+            TensorType::Q8_1Single => Q8_1_SINGLE,
+        };
+        let row = shape.last_mut().ok_or_else(|| format!("a scalar cannot be {self}"))?;
         if !row.is_multiple_of(elements) {
-            return Err(format!("rows of {row} are not whole blocks of {elements} ({format})"));
+            return Err(format!("rows of {row} are not whole blocks of {elements} ({self})"));
         }
-        let bytes = (*row / elements).checked_mul(format.block_bytes());
+        let bytes = (*row / elements).checked_mul(bytes);
         *row = bytes.ok_or_else(|| format!("rows of {row} overflow"))?;
         Ok(shape)
     }
@@ -92,6 +102,7 @@ impl fmt::Display for TensorType {
                 None => fmt::Display::fmt(dtype, f),
             },
             TensorType::Blocks(format) => fmt::Display::fmt(format, f),
+            TensorType::Q8_1Single => fmt::Display::fmt(&Format::Q8_1, f),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::read::{self, ALIGNMENT_KEY, MAGIC, MOST_AXES, MOST_NESTED};
 use super::value::for_scalars;
-use super::{TensorType, Value, Values};
+use super::{TensorInfo, TensorType, Value, Values};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use crate::io::replace::replace;
@@ -125,6 +125,17 @@ impl Writer {
         }
         let kind = TensorType::Blocks(format);
         self.add(Tensor { name: name.to_string(), shape, kind, data })
+    }
+
+    /// Adds bytes of a tensor that was read.
+    pub(super) fn bytes(
+        &mut self,
+        info: TensorInfo<'_>,
+        kind: TensorType,
+        data: Array,
+    ) -> Result<&mut Writer> {
+        let (name, shape) = (info.name.to_string(), info.shape.to_vec());
+        self.add(Tensor { name, shape, kind, data })
     }
 
     fn add(&mut self, tensor: Tensor) -> Result<&mut Writer> {

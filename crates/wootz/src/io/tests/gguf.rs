@@ -4,8 +4,11 @@ use serde_json::json;
 
 use super::*;
 use crate::array::DType;
-use crate::io::gguf::{Gguf, Value, Values, Writer};
+use crate::io::gguf::{Gguf, TensorType, Value, Values, Writer};
 use crate::quant::Format;
+
+const FILES: [&str; 5] =
+    ["every.gguf", "blocks.gguf", "aligned.gguf", "older.gguf", "metadata.gguf"];
 
 /// A value as the package `gguf` tells it: flat.
 fn told(value: &Value) -> serde_json::Value {
@@ -44,7 +47,7 @@ fn told_tensors(file: &Gguf) -> serde_json::Value {
 #[test]
 fn files_are_read_as_by_the_gguf_package() {
     let expected = expected();
-    for name in ["every.gguf", "aligned.gguf", "older.gguf", "metadata.gguf"] {
+    for name in FILES {
         let file = Gguf::open(goldens().join(name)).unwrap();
         let metadata: serde_json::Value =
             file.metadata().iter().map(|(key, value)| (key.clone(), told(value))).collect();
@@ -65,12 +68,69 @@ fn files_are_read_as_by_the_gguf_package() {
 #[test]
 fn what_was_read_is_written_to_the_last_byte() {
     let folder = Folder::new("gguf-again");
-    for name in ["every.gguf", "aligned.gguf", "older.gguf", "metadata.gguf"] {
+    for name in FILES {
         let again = folder.0.join(name);
         Gguf::open(goldens().join(name)).unwrap().to_writer().unwrap().write(&again).unwrap();
         assert!(std::fs::read(&again).unwrap() == golden(name), "{name}");
     }
-    assert_eq!(folder.names().len(), 4, "nothing else is left");
+    assert_eq!(folder.names().len(), FILES.len(), "nothing else is left");
+}
+
+#[test]
+fn files_hold_every_type_that_the_gguf_package_has_a_size_for() {
+    let files = ["every.gguf", "blocks.gguf"].map(|name| Gguf::open(goldens().join(name)).unwrap());
+    let mut read = std::collections::BTreeSet::new();
+    for info in files.iter().flat_map(Gguf::tensors) {
+        read.insert(info.kind.ggml_type().unwrap());
+    }
+    let numbers = [0, 1].into_iter().chain(24..=28).chain([30]);
+    let blocks = [2, 3].into_iter().chain(6..=23).chain([29, 34, 35, 39, 40, 41]);
+    assert!(read.into_iter().eq(numbers.chain(blocks).collect::<std::collections::BTreeSet<_>>()));
+    // Numbers that were types once, and one that is none yet.
+    for kind in [4, 5, 31, 32, 33, 36, 37, 38, 42] {
+        let said = format!("tensor \"a\": type {kind} is unknown");
+        assert_says(Gguf::from_bytes(&Bytes::alone(&[0], kind, 0).0), &said);
+    }
+}
+
+#[test]
+fn q8_1_is_of_the_size_that_fills_its_room() {
+    let block = [&[0x00, 0x38, 0x00, 0xc0], &[1u8; 30][..], &[0x80, 0x5e]].concat();
+    // A scale of 0.5, and a sum of 30 - 128 + 94.
+    assert_eq!(block.len(), 36);
+    let with = |blocks: u64, data: Vec<u8>, next: Option<u64>| {
+        let count = 1 + u64::from(next.is_some());
+        let mut bytes = Bytes::header(count, 0).tensor("a", &[32, blocks], 9, 0);
+        if let Some(next) = next {
+            bytes = bytes.tensor("b", &[1], 0, next);
+        }
+        bytes.0.resize(bytes.0.len().next_multiple_of(32), 0);
+        bytes.0.extend(data);
+        let file = Gguf::from_bytes(&bytes.0).unwrap();
+        let tensor = file.tensor_on("a", &Device::cpu()).unwrap();
+        assert_eq!(tensor.shape, [blocks as usize, 32]);
+        let shape = tensor.data.shape().to_vec();
+        (tensor.kind, shape, tensor.data.to_bytes().unwrap())
+    };
+    let narrow = TensorType::Blocks(Format::Q8_1);
+    // Eight blocks of 36 bytes are 288, and of 40 bytes 320.
+    let data: Vec<u8> = (0..384).map(|i| i as u8).collect();
+    let read = with(8, data.clone(), Some(288));
+    assert_eq!(read, (narrow, vec![8, 36], data[..288].to_vec()));
+    let read = with(8, data.clone(), Some(320));
+    assert_eq!(read, (TensorType::Q8_1Single, vec![8, 40], data[..320].to_vec()));
+    assert_eq!(with(8, data[..319].to_vec(), None).0, narrow);
+    assert_eq!(with(8, data[..320].to_vec(), None).0, TensorType::Q8_1Single);
+    // One block of either size is padded to 64 bytes.
+    let padded = |block: &[u8]| [block, &vec![0; 96 - block.len()]].concat();
+    let (kind, _, bytes) = with(1, padded(&block), Some(64));
+    assert_eq!((kind, &bytes), (narrow, &block));
+    let mut weights = [0.0; 32];
+    Format::Q8_1.decode(&bytes, &mut weights).unwrap();
+    assert_eq!((weights[0], weights[30], weights[31]), (0.5, -64.0, 47.0));
+    let single = [&0.5f32.to_le_bytes(), &(-2f32).to_le_bytes(), &block[4..]].concat();
+    assert_eq!(with(1, padded(&single), Some(64)).2, single);
+    assert_eq!(with(0, Vec::new(), None).0, narrow);
 }
 
 #[test]
