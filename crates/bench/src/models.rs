@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use wootz::quant::{Activations, set_activations};
 use wootz_lm::cache::{CacheOptions, LayerKind, STEP};
 use wootz_lm::checkpoint::Checkpoint;
-use wootz_lm::generate::Session;
+use wootz_lm::generate::{GenerateOptions, Session};
 use wootz_lm::models::{LanguageModel, LoadOptions, load};
 
 use crate::limits::Limits;
@@ -304,7 +304,8 @@ fn own(model: &Arc<dyn LanguageModel>, task: Task, level: Activations) -> Result
     let mut session = Session::new(model.clone(), &CacheOptions::default())?;
     let vocabulary = model.info().vocab_size;
     let read = |session: &mut Session, count: usize| -> Result<wootz::Array> {
-        let logits = session.prefill(&tokens(count, vocabulary), 512, &mut |_, _| ())?;
+        let step = GenerateOptions::default().prefill_step;
+        let logits = session.prefill(&tokens(count, vocabulary), step, &mut |_, _| ())?;
         let token = wootz::argmax(&logits, -1, true)?;
         token.item::<u32>()?;
         Ok(token)

@@ -84,7 +84,7 @@ pub(crate) struct Sampling {
     #[arg(long, value_name = "N", help_heading = MEMORY)]
     quantized_kv_start: Option<usize>,
 
-    /// Tokens of the prompt that are read at once.
+    /// Tokens of the prompt that are read at once (default 256; more are slightly quicker and take more memory).
     #[arg(long, value_name = "N", help_heading = MEMORY)]
     prefill_step_size: Option<usize>,
 }
