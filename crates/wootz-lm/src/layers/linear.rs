@@ -41,7 +41,7 @@ impl Linear {
         let quantized = joined(self.scheme, &self.weight, &self.scales, &self.biases)?;
         match (quantized, self.bias.as_deref()) {
             (Some(weights), None) => quantized_matmul(x, &weights, true),
-            (Some(weights), Some(bias)) => add(quantized_matmul(x, &weights, true)?, bias),
+            (Some(_), Some(_)) => Linear::forward_each([self], x).map(|[y]| y),
             (None, bias) if self.narrow && self.weight.dtype() != x.dtype() => {
                 let y = matmul(&x.astype(self.weight.dtype())?, &self.weight.transpose()?)?;
                 let y = y.astype(x.dtype())?;
@@ -57,33 +57,24 @@ impl Linear {
     /// The results of several layers, which all read `x`: in one pass, where `x` is few rows.
     pub fn forward_each<const N: usize>(layers: [&Linear; N], x: &Array) -> Result<[Array; N]> {
         let mut results = layers.map(|_| x.clone());
-        // Dense products add their bias themselves.
-        let alone = |layer: &&Linear| layer.scheme.is_none() && layer.bias.is_some();
-        let products = match layers.iter().all(alone) {
-            true => None,
-            false => with_factors(&layers, x, |factors| matmul_each(x, factors))?,
-        };
-        let Some(products) = products else {
-            for (result, layer) in results.iter_mut().zip(layers) {
-                *result = layer.forward(x)?;
+        match with_factors(&layers, x, |factors| matmul_each(x, factors))? {
+            Some(products) => {
+                results.iter_mut().zip(products).for_each(|(result, y)| *result = y);
             }
-            return Ok(results);
-        };
-        for ((result, layer), product) in results.iter_mut().zip(layers).zip(products) {
-            *result =
-                layer.bias.as_deref().map_or(Ok(product.clone()), |bias| add(&product, bias))?;
+            None => {
+                for (result, layer) in results.iter_mut().zip(layers) {
+                    *result = layer.forward(x)?;
+                }
+            }
         }
         Ok(results)
     }
 
-    /// What a gate lets through: in one pass, where `x` is few rows and there are no biases.
+    /// What a gate lets through: in one pass, where `x` is few rows.
     pub fn forward_gated(gate: &Linear, up: &Linear, x: &Array, by: Gate) -> Result<Array> {
         let layers = [gate, up];
-        let mut result = None;
-        if layers.iter().all(|layer| layer.bias.is_none()) {
-            result = with_factors(&layers, x, |factors| matmul_glu(x, factors[0], factors[1], by))?;
-        }
-        match result {
+        let one = |factors: &[Factor<'_>]| matmul_glu(x, factors[0], factors[1], by);
+        match with_factors(&layers, x, one)? {
             Some(result) => Ok(result),
             None => {
                 let [gate, up] = Linear::forward_each(layers, x)?;
@@ -93,7 +84,7 @@ impl Linear {
     }
 }
 
-/// Calls a function with the weights of layers, if none wants other activations than `x`.
+/// Calls a function with the weights and biases of layers, if none wants other activations than `x`.
 fn with_factors<R>(
     layers: &[&Linear],
     x: &Array,
@@ -107,9 +98,12 @@ fn with_factors<R>(
         .map(|layer| joined(layer.scheme, &layer.weight, &layer.scales, &layer.biases))
         .collect::<Result<Vec<_>>>()?;
     let factors: Vec<Factor<'_>> = (layers.iter().zip(&quantized))
-        .map(|(layer, quantized)| match quantized {
-            Some(weights) => Factor::Quantized(weights),
-            None => Factor::Dense(&layer.weight),
+        .map(|(layer, quantized)| {
+            let factor = match quantized {
+                Some(weights) => Factor::quantized(weights),
+                None => Factor::dense(&layer.weight),
+            };
+            layer.bias.as_deref().map_or(factor, |bias| factor.plus(bias))
         })
         .collect();
     product(&factors).map(Some)

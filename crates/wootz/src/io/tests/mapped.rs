@@ -46,7 +46,7 @@ fn kernels_of_every_kind_read_a_file_at_any_offset() -> Result<()> {
                     gather_mm(&rows, &tables, None, Some(&chosen), false)
                 },
                 |x| {
-                    let (row, x) = (slice(x, &[9, 0], &[10, 40], &[1, 1])?, Factor::Dense(x));
+                    let (row, x) = (slice(x, &[9, 0], &[10, 40], &[1, 1])?, Factor::dense(x));
                     let each = matmul_each(&row, &[x, x])?;
                     multiply(&each[1], matmul_glu(&row, x, x, Gate::Silu)?)
                 },
@@ -148,7 +148,7 @@ fn products_and_lookups_copy_nothing_of_a_file() -> Result<()> {
                     take(&w, &chosen, Some(0))?,
                 ];
                 if dtype != DType::F64 {
-                    let w = Factor::Dense(&w);
+                    let w = Factor::dense(&w);
                     results.extend(matmul_each(&x, &[w, w])?);
                     results.push(matmul_glu(&x, w, w, Gate::Silu)?);
                 }

@@ -5,9 +5,9 @@ use bytemuck::Pod;
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-use super::{Gate, Joined};
+use super::{Gate, Joined, Place};
 use crate::array::{DType, Meta};
-use crate::cpu::gemm::{Elements, GemmElement, MatrixRef, Product};
+use crate::cpu::gemm::{Elements, GemmElement, MatrixRef, Plus, Product};
 use crate::cpu::quant::{Activations, Weights, multiply_each};
 use crate::cpu::simd::{self, Real};
 use crate::cpu::tile::Storage;
@@ -18,18 +18,21 @@ use crate::ops::QuantizedMatmul;
 use crate::ops::quantized::cpu::products;
 use crate::quant::{Activations as Level, Scheme};
 
+/// Elements that are widened at a time.
+const CHUNK: usize = 64;
+
 /// Bytes of scratch memory for products by themselves, and then for the results that a gate puts together.
 fn sizes(joined: &Joined, inputs: &[&Meta]) -> [usize; 2] {
     let level = joined.activations;
-    let own = joined.firsts().map(|(first, scheme)| match scheme {
-        Some(scheme) => products::scratch_from(scheme, level, inputs, first),
+    let own = joined.places().map(|place| match place.scheme {
+        Some(scheme) => products::scratch_from(scheme, level, inputs, place.first),
         None => 0,
     });
     let own = own.max().unwrap_or(0).next_multiple_of(64);
     let rows = inputs[0].shape().get(1).copied().unwrap_or(0);
-    let results = match (joined.gate, joined.firsts().next()) {
-        (Some(_), Some((first, scheme))) => {
-            let n = joined.shape(inputs, first, scheme).get(1).copied().unwrap_or(0);
+    let results = match (joined.gate, joined.places().next()) {
+        (Some(_), Some(place)) => {
+            let n = place.shape(inputs).get(1).copied().unwrap_or(0);
             2 * (rows * n * inputs[0].dtype.size()).next_multiple_of(64)
         }
         _ => 0,
@@ -61,7 +64,7 @@ where
     T: Storage<Wide = f32> + GemmElement + Pod + Send + Sync,
 {
     let op = joined.name();
-    let metas: SmallVec<[&Meta; 10]> = call.inputs.iter().map(|input| input.meta).collect();
+    let metas: SmallVec<[&Meta; 16]> = call.inputs.iter().map(|input| input.meta).collect();
     let [own, results] = sizes(joined, &metas);
     let got = call.scratch.len();
     let CpuCall { inputs, outputs, scratch, .. } = call;
@@ -111,14 +114,18 @@ where
     let mut order = None;
     let mut integers: SmallVec<[(usize, Weights<'_>); 4]> = SmallVec::new();
     let mut others: SmallVec<[(usize, usize, Scheme); 4]> = SmallVec::new();
-    for (number, (first, scheme)) in joined.firsts().enumerate() {
+    for (number, Place { first, scheme, bias }) in joined.places().enumerate() {
         let n = places[number].len() / m.max(1);
         let Some(scheme) = scheme else {
             let (x, w) = (Elements::from(x), Elements::in_bytes(reader.bytes(first)?));
             let a = |_| MatrixRef { data: x, offset: 0, row_stride: k as isize, column_stride: 1 };
             let b = |_| MatrixRef { data: w, offset: 0, row_stride: 1, column_stride: k as isize };
-            let product = Product { batch: 1, m, n, k, rows: m, a: &a, b: &b, plus: None };
-            product.write(places[number])?;
+            let bias = bias.map(|bias| reader.input::<T>(bias)).transpose()?;
+            let data = Elements::from(bias.unwrap_or_default());
+            // The same row for all.
+            let c = |_| MatrixRef { data, offset: 0, row_stride: 0, column_stride: 1 };
+            let plus = bias.map(|_| Plus { alpha: 1.0, beta: 1.0, c: &c });
+            Product { batch: 1, m, n, k, rows: m, a: &a, b: &b, plus }.write(places[number])?;
             continue;
         };
         match products::integers(&reader, scheme, level, first, [m, n, k])? {
@@ -141,7 +148,7 @@ where
         }
         multiply_each(op, &x, &mut wanted)?;
     } else {
-        for (number, (first, scheme)) in joined.firsts().enumerate() {
+        for (number, Place { first, scheme, .. }) in joined.places().enumerate() {
             if let (Some(scheme), true) = (scheme, integers.iter().any(|(of, _)| *of == number)) {
                 others.push((number, first, scheme));
             }
@@ -149,6 +156,11 @@ where
     }
     for (number, first, scheme) in others {
         alone(joined, inputs, memory, (first, scheme, level), places[number])?;
+    }
+    for (place, products) in joined.places().zip(places) {
+        if let (Some(_), Some(bias)) = (place.scheme, place.bias) {
+            simd::run(AddBias { bias: reader.input::<T>(bias)?, products });
+        }
     }
     Ok(())
 }
@@ -178,6 +190,30 @@ fn same<'a>(input: &CpuInput<'a>) -> CpuInput<'a> {
     CpuInput { meta: input.meta, bytes: input.bytes, alias: input.alias }
 }
 
+/// Adds a bias to every row of products, which are rounded already.
+struct AddBias<'a, T> {
+    bias: &'a [T],
+    products: &'a mut [T],
+}
+
+impl<T: Storage<Wide = f32>> pulp::WithSimd for AddBias<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: pulp::Simd>(self, _: S) {
+        let AddBias { bias, products } = self;
+        let (mut a, mut b) = ([0f32; CHUNK], [0f32; CHUNK]);
+        for row in products.chunks_mut(bias.len().max(1)) {
+            for (bias, products) in bias.chunks(CHUNK).zip(row.chunks_mut(CHUNK)) {
+                T::widen_slice(products, &mut a[..products.len()]);
+                T::widen_slice(bias, &mut b[..bias.len()]);
+                a.iter_mut().zip(&b).for_each(|(product, bias)| *product += bias);
+                T::narrow_slice(&a[..products.len()], products);
+            }
+        }
+    }
+}
+
 /// What a gate lets through.
 struct Through<'a, T> {
     by: Gate,
@@ -191,7 +227,6 @@ impl<T: Storage<Wide = f32>> pulp::WithSimd for Through<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        const CHUNK: usize = 64;
         let Through { by, gate, up, output } = self;
         let (mut a, mut b) = ([0f32; CHUNK], [0f32; CHUNK]);
         let parts = gate.chunks(CHUNK).zip(up.chunks(CHUNK)).zip(output.chunks_mut(CHUNK));

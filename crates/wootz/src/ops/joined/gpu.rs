@@ -3,83 +3,120 @@
 
 use std::fmt::Write;
 
-use super::{Gate, Joined};
+use super::{Gate, Joined, Place};
 use crate::array::DType;
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, MAX_PARAMS, grid, numbered, packed};
 use crate::ops::quantized::gpu::{RowSums, UNITS_LOOP, Weights, word};
-use crate::quant::Scheme;
 
 /// Parameters that all texts have, and those of each matrix.
 const COMMON: [&str; 4] = ["x_at", "m", "k", "groups"];
-const OWN: [&str; 5] = ["w_at", "scales_at", "biases_at", "n", "start"];
+const OWN: [&str; 6] = ["w_at", "scales_at", "biases_at", "n", "start", "bias_at"];
 
 /// One of the matrices.
 struct Matrix {
-    /// The input that it begins with.
-    first: usize,
+    place: Place,
     /// The output that its product goes to, unless a gate takes it.
     output: usize,
     /// None of dense ones.
     weights: Option<Weights>,
     offsets: [u32; 3],
+    bias_offset: Option<u32>,
     key: String,
     n: usize,
 }
 
 impl Matrix {
-    fn new(
-        call: &mut GpuCall<'_>,
-        (first, scheme): (usize, Option<Scheme>),
-        output: usize,
-        n: usize,
-    ) -> Result<Matrix> {
+    fn new(call: &mut GpuCall<'_>, place: Place, output: usize, n: usize) -> Result<Matrix> {
+        let Place { first, scheme, bias } = place;
         let weights = scheme.map(|scheme| Weights::new(call, scheme, first)).transpose()?;
-        let (offsets, key) = match &weights {
+        let (offsets, mut key) = match &weights {
             Some(weights) => (weights.offsets, weights.whole_key()),
             None => ([word(call.meta(first).layout.offset)?, 0, 0], "dense".to_string()),
         };
-        Ok(Matrix { first, output, weights, offsets, key, n })
+        let bias_offset = bias.map(|bias| word(call.meta(bias).layout.offset)).transpose()?;
+        if bias_offset.is_some() {
+            key += "+bias";
+        }
+        Ok(Matrix { place, output, weights, offsets, bias_offset, key, n })
+    }
+
+    /// Names of its parameters: only with a bias it has one for where that is.
+    fn own(&self) -> &'static [&'static str] {
+        &OWN[..OWN.len() - self.bias_offset.is_none() as usize]
+    }
+
+    /// Arrays of its weights.
+    fn arrays(&self) -> usize {
+        self.weights.as_ref().map_or(1, Weights::count)
     }
 
     /// Arrays that it binds.
     fn count(&self) -> usize {
-        self.weights.as_ref().map_or(1, Weights::count)
+        self.arrays() + self.place.bias.is_some() as usize
     }
 
     fn bindings(&self) -> Vec<Bind<'_>> {
-        match &self.weights {
+        let mut bindings = match &self.weights {
             Some(weights) => weights.bindings(),
-            None => vec![Bind::Input(self.first)],
-        }
+            None => vec![Bind::Input(self.place.first)],
+        };
+        bindings.extend(self.place.bias.map(Bind::Input));
+        bindings
     }
 
-    /// `add_rows`, which adds up the products of some rows, on arrays that are bound from `binding` on.
+    /// `add_rows`, which adds up the products of some rows, and `with_bias`, on arrays that are bound from `binding`
+    /// on.
     fn text(&self, binding: usize, dtype: DType) -> String {
-        match &self.weights {
+        let mut text = match &self.weights {
             Some(weights) => {
                 weights.text(binding, "value") + UNITS_LOOP + include_str!("quantized.wgsl")
             }
             None => packed::reader("w", binding, dtype) + include_str!("dense.wgsl"),
+        };
+        let mut result = "sum".to_string();
+        if self.place.bias.is_some() {
+            text += &packed::reader("bias", binding + self.arrays(), dtype);
+            // As products by themselves: what has codes is rounded before anything is added to it.
+            if self.weights.is_some() {
+                result = packed::round(dtype, "sum");
+            }
+            result += " + bias(p.bias_at + row)";
         }
+        text + &format!("fn with_bias(sum: f32, row: u32) -> f32 {{ return {result}; }}\n")
     }
+}
+
+/// Arrays that a launch binds whose products a gate puts together.
+pub(super) fn gated_bindings(joined: &Joined) -> usize {
+    let of_matrix = |place: Place| {
+        let table = place.scheme.is_some_and(|scheme| !scheme.table().is_empty());
+        let arrays = place.scheme.map_or(1, |scheme| scheme.arrays());
+        arrays + table as usize + place.bias.is_some() as usize
+    };
+    2 + joined.places().map(of_matrix).sum::<usize>()
 }
 
 pub(super) fn run(call: &mut GpuCall<'_>, joined: &Joined) -> Result<()> {
     let metas: Vec<_> = call.input_metas().collect();
     let mut matrices = Vec::new();
-    for (number, (first, scheme)) in joined.firsts().enumerate() {
-        let shape = joined.shape(&metas, first, scheme);
-        matrices.push(Matrix::new(call, (first, scheme), number, shape[1])?);
+    for (number, place) in joined.places().enumerate() {
+        matrices.push(Matrix::new(call, place, number, place.shape(&metas)[1])?);
     }
+    let most = call.gpu().max_storage_bindings();
     if let Some(by) = joined.gate {
+        let wanted = gated_bindings(joined);
+        if wanted > most {
+            let reason = format!("{wanted} arrays in one launch, which binds at most {most}");
+            return Err(call.not_on_device(reason));
+        }
         return launch(call, &matrices, Some(by));
     }
     // As many at a time as a launch can bind and say.
-    let most = call.gpu().max_storage_bindings();
     let fits = |matrices: &[Matrix]| {
         let bound = 1 + matrices.iter().map(|matrix| matrix.count() + 1).sum::<usize>();
-        bound <= most && COMMON.len() + OWN.len() * matrices.len() <= MAX_PARAMS
+        let said = COMMON.len() + matrices.iter().map(|matrix| matrix.own().len()).sum::<usize>();
+        bound <= most && said <= MAX_PARAMS
     };
     let mut rest = &matrices[..];
     while !rest.is_empty() {
@@ -106,6 +143,7 @@ fn launch(call: &mut GpuCall<'_>, matrices: &[Matrix], gate: Option<Gate>) -> Re
     for matrix in matrices {
         params.extend(matrix.offsets);
         params.extend([word(matrix.n)?, word(start)?]);
+        params.extend(matrix.bias_offset);
         start += groups_of(matrix);
         bindings.extend(matrix.bindings());
         if gate.is_none() {
@@ -138,8 +176,8 @@ fn source(way: &RowSums, dtype: DType, matrices: &[Matrix], gate: Option<Gate>) 
             part += &packed::writer("out", binding, dtype);
             binding += 1;
         }
-        own += &numbered(&part, &OWN, number);
-        for field in OWN {
+        own += &numbered(&part, matrix.own(), number);
+        for field in matrix.own() {
             let _ = write!(fields, "{field}_{number}: u32, ");
         }
         let here = match number + 1 == matrices.len() {
@@ -163,7 +201,8 @@ fn source(way: &RowSums, dtype: DType, matrices: &[Matrix], gate: Option<Gate>) 
         let _ = writeln!(
             store,
             "if ({here} && row < p.n_{number}) {{ \
-             out_set_{number}(j * p.n_{number} + row, total(0u, SUBGROUPS, lid)); }}"
+             out_set_{number}(j * p.n_{number} + row, \
+             with_bias_{number}(total(0u, SUBGROUPS, lid), row)); }}"
         );
     }
     if let Some(by) = gate {
@@ -177,8 +216,9 @@ fn source(way: &RowSums, dtype: DType, matrices: &[Matrix], gate: Option<Gate>) 
         };
         let _ = writeln!(
             store,
-            "if (row < p.n_0) {{ let gate = total(0u, SUBGROUPS, lid); \
-             out_set(j * p.n_0 + row, {through} * total(1u, SUBGROUPS, lid)); }}"
+            "if (row < p.n_0) {{ let gate = with_bias_0(total(0u, SUBGROUPS, lid), row); \
+             let up = with_bias_1(total(1u, SUBGROUPS, lid), row); \
+             out_set(j * p.n_0 + row, {through} * up); }}"
         );
     } else {
         add += "keep(0u, SUBGROUP, LANE, &sums);\n";

@@ -13,66 +13,93 @@ use smallvec::SmallVec;
 pub(crate) use self::cases::entries;
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
+use crate::device::Device;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::nn;
-use crate::op::{Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_shape};
+use crate::op::{
+    Metas, Op, expect_contiguous, expect_dtype, expect_float, expect_inputs, expect_shape,
+};
 use crate::ops::quantized::{expect_weights, weights_shape};
-use crate::ops::{Quantized, matmul, quantized_matmul, quantized_matmul_with, reshape, swapaxes};
+use crate::ops::{
+    Quantized, add, addmm, matmul, quantized_matmul, quantized_matmul_with, reshape, swapaxes,
+};
 use crate::quant::{Activations, Scheme, activations};
 
 /// Rows of `x` up to which matrices are multiplied at once.
 const FEW: usize = 8;
 
-/// A matrix of `[outputs, inputs]` that something is multiplied with.
+/// A matrix of `[outputs, inputs]` that something is multiplied with, and maybe a bias that is added.
 #[derive(Clone, Copy, Debug)]
-pub enum Factor<'a> {
-    /// Numbers.
+pub struct Factor<'a> {
+    weights: Weights<'a>,
+    bias: Option<&'a Array>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Weights<'a> {
     Dense(&'a Array),
-    /// Quantized in any way.
     Quantized(&'a Quantized),
 }
 
-impl Factor<'_> {
+impl<'a> Factor<'a> {
+    /// A matrix of numbers.
+    pub fn dense(w: &'a Array) -> Factor<'a> {
+        Factor { weights: Weights::Dense(w), bias: None }
+    }
+
+    /// A matrix that is quantized in any way.
+    pub fn quantized(w: &'a Quantized) -> Factor<'a> {
+        Factor { weights: Weights::Quantized(w), bias: None }
+    }
+
+    /// The same with a bias of `[outputs]`, which every row of the product gets.
+    pub fn plus(self, bias: &'a Array) -> Factor<'a> {
+        Factor { bias: Some(bias), ..self }
+    }
+
     fn shape(&self) -> Vec<usize> {
-        match self {
-            Factor::Dense(w) => w.shape().to_vec(),
-            Factor::Quantized(w) => w.shape(),
+        match self.weights {
+            Weights::Dense(w) => w.shape().to_vec(),
+            Weights::Quantized(w) => w.shape(),
         }
     }
 
     fn scheme(&self) -> Option<Scheme> {
-        match self {
-            Factor::Dense(_) => None,
-            Factor::Quantized(w) => Some(w.scheme()),
+        match self.weights {
+            Weights::Dense(_) => None,
+            Weights::Quantized(w) => Some(w.scheme()),
         }
     }
 
-    /// The arrays as kernels read them, with an axis for the only matrix.
+    /// The arrays as kernels read them: those of the weights, with an axis for the only matrix, and the bias.
     fn arrays(&self) -> Result<Vec<Array>> {
-        let arrays = match self {
-            Factor::Dense(w) => std::slice::from_ref(*w),
-            Factor::Quantized(w) => w.arrays(),
+        let arrays = match self.weights {
+            Weights::Dense(w) => std::slice::from_ref(w),
+            Weights::Quantized(w) => w.arrays(),
         };
         let one = |array: &Array| reshape(array, &[&[1], array.shape()].concat())?.contiguous();
-        arrays.iter().map(one).collect()
+        arrays.iter().map(one).chain(self.bias.map(Array::contiguous)).collect()
     }
 
-    /// The product by itself.
+    /// The product by itself, with the bias.
     fn product(&self, x: &Array) -> Result<Array> {
-        match self {
-            Factor::Dense(w) => matmul(x, &swapaxes(w, -1, -2)?),
-            Factor::Quantized(w) => quantized_matmul(x, w, true),
+        match (self.weights, self.bias) {
+            (Weights::Dense(w), None) => matmul(x, &swapaxes(w, -1, -2)?),
+            (Weights::Dense(w), Some(bias)) => addmm(bias, x, &swapaxes(w, -1, -2)?, 1.0, 1.0),
+            (Weights::Quantized(w), None) => quantized_matmul(x, w, true),
+            (Weights::Quantized(w), Some(bias)) => add(quantized_matmul(x, w, true)?, bias),
         }
     }
 
-    /// The dtype of the product.
-    fn dtype(&self, op: &'static str, x: &Array) -> Result<DType> {
-        match self {
-            Factor::Dense(w) => Ok(DType::promote(x.dtype(), w.dtype())),
-            Factor::Quantized(w) => w.product_dtype(op, x),
-        }
+    /// Whether product and bias are of the dtype of `x`, and what is read as numbers is, too.
+    fn is_like(&self, op: &'static str, x: &Array) -> Result<bool> {
+        let weights = match self.weights {
+            Weights::Dense(w) => w.dtype() == x.dtype(),
+            Weights::Quantized(w) => w.product_dtype(op, x)? == x.dtype(),
+        };
+        Ok(weights && self.bias.is_none_or(|bias| bias.dtype() == x.dtype()))
     }
 }
 
@@ -96,16 +123,18 @@ impl Gate {
 }
 
 /// `x @ w.T` for each of several matrices, dense ones of the dtype of `x` or quantized ones, for `x` of
-/// `[…, inputs]`: as [`matmul`] and [`quantized_matmul`] give them.
+/// `[…, inputs]`: as [`matmul`] and [`quantized_matmul`] give them. With a bias a product is what [`addmm`] gives; a
+/// quantized one is rounded before the bias is added, and once more after.
 ///
 /// ```
 /// use wootz::quant::Format;
 /// use wootz::{Array, DType, Factor, matmul_each, quantize};
 /// let w = Array::ones(&[3, 32], DType::F32)?;
 /// let x = Array::ones(&[1, 32], DType::F32)?;
-/// let factors = [Factor::Quantized(&quantize(&w, Format::Q8_0)?), Factor::Dense(&w)];
-/// let products = matmul_each(&x, &factors)?;
-/// assert_eq!(products[1].to_vec::<f32>()?, [32.0, 32.0, 32.0]);
+/// let bias = Array::new([1.0f32, 2.0, 3.0])?;
+/// let quantized = quantize(&w, Format::Q8_0)?;
+/// let products = matmul_each(&x, &[Factor::quantized(&quantized), Factor::dense(&w).plus(&bias)])?;
+/// assert_eq!(products[1].to_vec::<f32>()?, [33.0, 34.0, 35.0]);
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn matmul_each(x: &Array, weights: &[Factor<'_>]) -> Result<Vec<Array>> {
@@ -115,13 +144,14 @@ pub fn matmul_each(x: &Array, weights: &[Factor<'_>]) -> Result<Vec<Array>> {
     }
 }
 
-/// The gated half of a transformer's network: `activation(x @ gate.T) · (x @ up.T)`, for two matrices of one shape.
+/// The gated half of a transformer's network: `activation(x @ gate.T) · (x @ up.T)`, for two matrices of one shape,
+/// each with the bias that it may have.
 ///
 /// ```
 /// use wootz::{Array, DType, Factor, Gate, matmul_glu};
 /// let w = Array::ones(&[2, 3], DType::F32)?;
 /// let x = Array::new([[1.0f32, 0.0, 0.0]])?;
-/// let y = matmul_glu(&x, Factor::Dense(&w), Factor::Dense(&w), Gate::Silu)?;
+/// let y = matmul_glu(&x, Factor::dense(&w), Factor::dense(&w), Gate::Silu)?;
 /// assert!((y.to_vec::<f32>()?[1] - 0.7310586).abs() < 1e-6);
 /// # Ok::<(), wootz::Error>(())
 /// ```
@@ -151,19 +181,25 @@ fn apply(
             let expected = format!("a last axis as that of weights of {shape:?}");
             return Err(Error::shape(op, "x", expected, x.shape()));
         }
-        same &= w.dtype(op, x)? == x.dtype() && shape[0] > 0;
-        same &= !matches!(w, Factor::Dense(w) if w.dtype() != x.dtype());
+        if let Some(bias) = w.bias.filter(|bias| bias.shape() != &shape[..1]) {
+            return Err(Error::shape(op, "bias", format!("[{}]", shape[0]), bias.shape()));
+        }
+        same &= w.is_like(op, x)? && shape[0] > 0;
     }
     let known = matches!(x.dtype(), DType::F32 | DType::F16 | DType::BF16);
     let rows = x.size().checked_div(columns).unwrap_or(0);
     if !same || !known || weights.is_empty() || !(1..=FEW).contains(&rows) {
         return Ok(None);
     }
+    let schemes = weights.iter().map(Factor::scheme).collect();
+    let biased = weights.iter().map(|w| w.bias.is_some()).collect();
+    let joined = Joined { schemes, biased, gate, activations: activations() };
+    if !joined.fits(x.device()) {
+        return Ok(None);
+    }
     let matrix = reshape(x, &[1, rows, columns])?.contiguous()?;
     let arrays = weights.iter().map(Factor::arrays).collect::<Result<Vec<_>>>()?;
     let inputs: Vec<&Array> = [&matrix].into_iter().chain(arrays.iter().flatten()).collect();
-    let schemes = weights.iter().map(Factor::scheme).collect();
-    let joined = Joined { schemes, gate, activations: activations() };
     let lead = &x.shape()[..x.rank() - 1];
     let outputs = Array::apply_all(joined, &inputs)?;
     let shaped = |y: &Array| reshape(y, &[lead, &y.shape()[2..]].concat());
@@ -171,34 +207,58 @@ fn apply(
 }
 
 /// `x` of `[1, m, k]`, of at most eight rows, times the rows of several matrices: arrays of `[1, n, k]`, or of as many
-/// weights, quantized. Arrays are row-major: `x`, and then those of each matrix. The lazy functions are
-/// [`matmul_each`] and [`matmul_glu`].
+/// weights, quantized; and biases of `[n]`. Arrays are row-major: `x`, and then those of each matrix, its bias last. The
+/// lazy functions are [`matmul_each`] and [`matmul_glu`].
 #[derive(Clone, Debug)]
 pub struct Joined {
     /// How each matrix is quantized, if it is.
     pub schemes: SmallVec<[Option<Scheme>; 4]>,
+    /// Whether each matrix has a bias.
+    pub biased: SmallVec<[bool; 4]>,
     /// What makes one result of those of two matrices.
     pub gate: Option<Gate>,
     /// How the CPU rounds `x` for quantized weights.
     pub activations: Activations,
 }
 
+/// The inputs of a matrix.
+#[derive(Clone, Copy)]
+struct Place {
+    /// That it begins with.
+    first: usize,
+    scheme: Option<Scheme>,
+    bias: Option<usize>,
+}
+
+impl Place {
+    /// The shape of the matrix.
+    fn shape(self, inputs: &[&Meta]) -> Vec<usize> {
+        match self.scheme {
+            Some(scheme) => weights_shape(scheme, inputs[self.first]),
+            None => inputs[self.first].shape().to_vec(),
+        }
+    }
+}
+
 impl Joined {
-    /// The input that each matrix begins with.
-    fn firsts(&self) -> impl Iterator<Item = (usize, Option<Scheme>)> + '_ {
-        self.schemes.iter().scan(1, |next, &scheme| {
+    /// Where each matrix is.
+    fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.schemes.iter().zip(&self.biased).scan(1, |next, (&scheme, &biased)| {
             let first = *next;
-            *next += scheme.map_or(1, |scheme| scheme.arrays());
-            Some((first, scheme))
+            let bias = first + scheme.map_or(1, |scheme| scheme.arrays());
+            *next = bias + biased as usize;
+            Some(Place { first, scheme, bias: biased.then_some(bias) })
         })
     }
 
-    /// Rows and columns of the matrix that begins with an input.
-    fn shape(&self, inputs: &[&Meta], first: usize, scheme: Option<Scheme>) -> Vec<usize> {
-        match scheme {
-            Some(scheme) => weights_shape(scheme, inputs[first]),
-            None => inputs[first].shape().to_vec(),
+    /// Whether a device can bind what a gate puts together; products that stay apart may take several launches.
+    fn fits(&self, device: &Device) -> bool {
+        #[cfg(feature = "gpu")]
+        if let (Some(_), Some(gpu)) = (self.gate, device.as_gpu()) {
+            return gpu::gated_bindings(self) <= gpu.max_storage_bindings();
         }
+        let _ = device;
+        true
     }
 }
 
@@ -213,15 +273,20 @@ impl Op for Joined {
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         let op = self.name();
-        let count: usize = self.schemes.iter().map(|s| s.map_or(1, |s| s.arrays())).sum();
-        crate::op::expect_inputs(self, inputs, 1 + count)?;
+        if self.biased.len() != self.schemes.len() {
+            let expected = format!("one for each of {} matrices", self.schemes.len());
+            return Err(Error::argument(op, "biased", expected, self.biased.len()));
+        }
+        let arrays: usize = self.schemes.iter().map(|s| s.map_or(1, |s| s.arrays())).sum();
+        let biases = self.biased.iter().filter(|&&biased| biased).count();
+        expect_inputs(self, inputs, 1 + arrays + biases)?;
         let &[1, m @ 1..=FEW, k] = inputs[0].shape() else {
             return Err(Error::shape(op, "x", format!("[1, up to {FEW}, k]"), inputs[0].shape()));
         };
         expect_float(self, inputs, 0)?;
         expect_contiguous(self, inputs, 0)?;
         let mut outputs = Metas::new();
-        for (first, scheme) in self.firsts() {
+        for place @ Place { first, scheme, bias } in self.places() {
             match scheme {
                 Some(scheme) => expect_weights(self, scheme, inputs, first)?,
                 None => {
@@ -229,12 +294,17 @@ impl Op for Joined {
                     expect_contiguous(self, inputs, first)?;
                 }
             }
-            let shape = self.shape(inputs, first, scheme);
+            let shape = place.shape(inputs);
             let &[1, n, columns] = &shape[..] else {
                 return Err(Error::shape(op, "weights", format!("[1, n, {k}]"), &shape));
             };
             if columns != k || n == 0 {
                 return Err(Error::shape(op, "weights", format!("[1, n, {k}]"), &shape));
+            }
+            if let Some(bias) = bias {
+                expect_dtype(self, inputs, bias, inputs[0].dtype)?;
+                expect_shape(self, inputs, bias, &[n])?;
+                expect_contiguous(self, inputs, bias)?;
             }
             outputs.push(Meta::new(op, &[1, m, n], inputs[0].dtype)?);
         }
@@ -258,7 +328,7 @@ impl Op for Joined {
 
     fn reads_bytes(&self, input: usize) -> bool {
         // Weights, dense and quantized; activations come first.
-        input > 0
+        input > 0 && self.places().all(|place| place.bias != Some(input))
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
@@ -271,19 +341,22 @@ impl Op for Joined {
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
-        let product = |(first, scheme): (usize, Option<Scheme>)| match scheme {
-            None => matmul(&inputs[0], &swapaxes(&inputs[first], -1, -2)?),
-            Some(scheme) => {
-                let array = |index: usize| inputs.get(first + index);
-                let arrays = scheme.arrays();
-                let scales = array(1).filter(|_| arrays > 1);
-                let biases = array(2).filter(|_| arrays > 2);
-                let w = Quantized::new(scheme, &inputs[first], scales, biases)?;
-                quantized_matmul_with(&inputs[0], &w, true, self.activations)
-            }
+        let product = |Place { first, scheme, bias }: Place| {
+            let bias = bias.map(|bias| &inputs[bias]);
+            let Some(scheme) = scheme else {
+                return Factor { weights: Weights::Dense(&inputs[first]), bias }
+                    .product(&inputs[0]);
+            };
+            let array = |index: usize| inputs.get(first + index);
+            let arrays = scheme.arrays();
+            let scales = array(1).filter(|_| arrays > 1);
+            let biases = array(2).filter(|_| arrays > 2);
+            let w = Quantized::new(scheme, &inputs[first], scales, biases)?;
+            let product = quantized_matmul_with(&inputs[0], &w, true, self.activations)?;
+            bias.map_or(Ok(product.clone()), |bias| add(&product, bias))
         };
         let composed = || {
-            let products = self.firsts().map(product).collect::<Result<Vec<_>>>()?;
+            let products = self.places().map(product).collect::<Result<Vec<_>>>()?;
             match (self.gate, &products[..]) {
                 (Some(by), [gate, up]) => Ok(vec![by.apply(gate, up)?]),
                 _ => Ok(products),

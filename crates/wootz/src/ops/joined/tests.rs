@@ -3,7 +3,7 @@
 use super::{Factor, Gate, matmul_each, matmul_glu};
 use crate::array::{Array, DType};
 use crate::error::Result;
-use crate::ops::{Quantized, matmul, quantize, quantized_matmul, swapaxes};
+use crate::ops::{Quantized, add, addmm, matmul, quantize, quantized_matmul, swapaxes};
 use crate::quant::{Format, Scheme};
 use crate::testing::{devices, worst};
 use crate::{Device, with_device};
@@ -48,7 +48,7 @@ fn products_beside_others_have_the_bits_of_products_alone() -> Result<()> {
                     on(&quantized[2], &device)?,
                 ];
                 let x = numbers(7, &[rows, 256])?;
-                let each = matmul_each(&x, &quantized.each_ref().map(Factor::Quantized))?;
+                let each = matmul_each(&x, &quantized.each_ref().map(Factor::quantized))?;
                 for (product, w) in each.iter().zip(&quantized) {
                     let alone = quantized_matmul(&x, w, true)?;
                     assert_eq!(
@@ -65,12 +65,74 @@ fn products_beside_others_have_the_bits_of_products_alone() -> Result<()> {
 }
 
 #[test]
+fn biases_are_added_as_the_sum_with_the_product_does() -> Result<()> {
+    for device in devices() {
+        for (dtype, rows) in [(DType::F32, 1), (DType::F16, 3), (DType::BF16, 8)] {
+            with_device(&device, || {
+                let [blocks, words, _] = weights([320, 70, 1])?;
+                let quantized = [on(&blocks, &device)?, on(&words, &device)?];
+                let narrow = |array: &Quantized| {
+                    let arrays = array.arrays();
+                    let part =
+                        |index: usize| arrays.get(index).map(|a| a.astype(dtype)).transpose();
+                    Quantized::new(array.scheme(), &arrays[0], part(1)?.as_ref(), part(2)?.as_ref())
+                };
+                let quantized = [narrow(&quantized[0])?, narrow(&quantized[1])?];
+                let x = numbers(7, &[rows, 256])?.astype(dtype)?;
+                let dense = numbers(8, &[33, 256])?.astype(dtype)?;
+                let biases = [
+                    numbers(9, &[320])?.astype(dtype)?,
+                    numbers(10, &[70])?.astype(dtype)?,
+                    numbers(11, &[33])?.astype(dtype)?,
+                ];
+                let factors = [
+                    Factor::quantized(&quantized[0]).plus(&biases[0]),
+                    Factor::quantized(&quantized[1]).plus(&biases[1]),
+                    Factor::dense(&dense).plus(&biases[2]),
+                ];
+                let plain = [
+                    Factor::quantized(&quantized[0]),
+                    Factor::quantized(&quantized[1]),
+                    Factor::dense(&dense),
+                ];
+                let (each, plain) = (matmul_each(&x, &factors)?, matmul_each(&x, &plain)?);
+                for number in 0..2 {
+                    let sum = add(&plain[number], &biases[number])?;
+                    assert_eq!(each[number].dtype(), dtype);
+                    let of = |y: &Array| y.astype(DType::F32)?.to_vec::<f32>();
+                    assert_eq!(of(&each[number])?, of(&sum)?, "{dtype}, {rows} rows on {device}");
+                }
+                if !device.is_gpu() {
+                    let sum = addmm(&biases[2], &x, &swapaxes(&dense, 0, 1)?, 1.0, 1.0)?;
+                    let of = |y: &Array| y.astype(DType::F32)?.to_vec::<f32>();
+                    assert_eq!(of(&each[2])?, of(&sum)?, "{dtype}, {rows} rows");
+                }
+                Ok::<(), crate::Error>(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn biases_of_other_shapes_are_refused_and_wider_ones_promote() -> Result<()> {
+    let (x, w) = (numbers(1, &[2, 16])?.astype(DType::F16)?, numbers(2, &[5, 16])?);
+    let w = w.astype(DType::F16)?;
+    let short = numbers(3, &[4])?;
+    let error = matmul_each(&x, &[Factor::dense(&w).plus(&short)]).unwrap_err().to_string();
+    assert!(error.contains("bias") && error.contains("[5]") && error.contains("[4]"), "{error}");
+    let wide = numbers(3, &[5])?;
+    assert_eq!(matmul_each(&x, &[Factor::dense(&w).plus(&wide)])?[0].dtype(), DType::F32);
+    Ok(())
+}
+
+#[test]
 fn activations_that_are_not_finite_are_multiplied_as_floats() -> Result<()> {
     let w = weights([320, 300, 300])?;
     let mut x = numbers(3, &[256])?.to_vec::<f32>()?;
     x[5] = f32::INFINITY;
     let x = Array::from_slice(&x, &[1, 256])?;
-    let each = matmul_each(&x, &w.each_ref().map(Factor::Quantized))?;
+    let each = matmul_each(&x, &w.each_ref().map(Factor::quantized))?;
     for (product, w) in each.iter().zip(&w) {
         let alone = quantized_matmul(&x, w, true)?.to_vec::<f32>()?;
         let same = product
@@ -90,7 +152,7 @@ fn a_gate_lets_through_what_the_composition_does() -> Result<()> {
             let (gate, up, x) =
                 (numbers(1, &[70, 96])?, numbers(2, &[70, 96])?, numbers(3, &[3, 96])?);
             for by in [Gate::Silu, Gate::GeluTanh] {
-                let y = matmul_glu(&x, Factor::Dense(&gate), Factor::Dense(&up), by)?;
+                let y = matmul_glu(&x, Factor::dense(&gate), Factor::dense(&up), by)?;
                 let product = |w: &Array| matmul(&x, &swapaxes(w, 0, 1)?);
                 let expected = by.apply(&product(&gate)?, &product(&up)?)?;
                 let off = y.to_vec::<f32>()?.into_iter().zip(expected.to_vec::<f32>()?);
@@ -120,13 +182,21 @@ fn one_launch_multiplies_with_all_matrices() -> Result<()> {
             array.eval()?;
         }
         let factors =
-            [Factor::Quantized(&w[0]), Factor::Quantized(&w[1]), Factor::Quantized(&w[2])];
+            [Factor::quantized(&w[0]), Factor::quantized(&w[1]), Factor::quantized(&w[2])];
         let before = gpu.counters().dispatches;
         crate::eval(&matmul_each(&x, &factors)?)?;
         assert_eq!(gpu.counters().dispatches - before, 1);
         let before = gpu.counters().dispatches;
-        matmul_glu(&x, factors[0], Factor::Dense(&dense), Gate::Silu)?.eval()?;
+        matmul_glu(&x, factors[0], Factor::dense(&dense), Gate::Silu)?.eval()?;
         assert_eq!(gpu.counters().dispatches - before, 1);
+        let bias = |number: usize| numbers(number as u64, &[[20, 11, 30][number]]);
+        let biases = [bias(0)?, bias(1)?, bias(2)?];
+        crate::eval(&biases)?;
+        let biased = [0, 1, 2].map(|number| factors[number].plus(&biases[number]));
+        let before = gpu.counters().dispatches;
+        crate::eval(&matmul_each(&x, &biased)?)?;
+        matmul_glu(&x, biased[0], Factor::dense(&dense).plus(&biases[0]), Gate::Silu)?.eval()?;
+        assert_eq!(gpu.counters().dispatches - before, 2);
         Ok(())
     })
 }
