@@ -4,8 +4,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    Norm, SHAPES, cpu, expect_eps, expect_like_x, expect_row, expect_rows, layer_norm,
-    layer_norm_backward, like, rms_norm, rms_norm_backward,
+    LayerNormBackward, Norm, RmsNormBackward, SHAPES, cpu, expect_eps, expect_like_x, expect_row,
+    expect_rows, layer_norm, like, rms_norm,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -147,21 +147,24 @@ impl Op for AddNorm {
         outputs: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        let (weight, sum, eps) = (&inputs[2], &outputs[1], self.0.eps);
-        let mut gradients = match &cotangents[0] {
-            Some(dy) if self.0.centred => {
-                let (dx, dw, db) = layer_norm_backward(sum, weight, dy, eps)?;
-                vec![Some(dx), Some(dw), Some(db)]
-            }
+        let (weight, sum, eps, direct) = (&inputs[2], &outputs[1], self.0.eps, &cotangents[1]);
+        let mut gradients: Vec<Option<Array>> = match &cotangents[0] {
             Some(dy) => {
-                let (dx, dw) = rms_norm_backward(sum, weight, dy, eps)?;
-                vec![Some(dx), Some(dw)]
+                let given: Vec<&Array> = [Some(sum), Some(weight), Some(dy), direct.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .collect();
+                let gradients = match self.0.centred {
+                    true => LayerNormBackward::new(eps, true, true).apply(&given)?,
+                    false => RmsNormBackward::new(eps).apply(&given)?,
+                };
+                gradients.into_iter().map(Some).collect()
             }
-            None => vec![None; 1 + self.0.sums()],
-        };
-        gradients[0] = match (gradients[0].take(), &cotangents[1]) {
-            (Some(a), Some(b)) => Some(add(a, b)?),
-            (a, b) => a.or_else(|| b.clone()),
+            None => {
+                let mut gradients = vec![None; 1 + self.0.sums()];
+                gradients[0] = direct.clone();
+                gradients
+            }
         };
         gradients.insert(0, gradients[0].clone());
         Ok(gradients)

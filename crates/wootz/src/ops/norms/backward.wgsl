@@ -1,8 +1,8 @@
-// A workgroup takes a block of rows, one after the other: dx of each row, and the block's parts of
+// A workgroup takes a block of rows, one after the other: dx of each row, with what is added to it, and the block's parts of
 // the gradients of weight and bias, whose columns each belong to one thread.
 struct Params {
     rows: u32, columns: u32, rows_per_block: u32, blocks: u32, eps: u32,
-    x_offset: u32, weight_offset: u32, dy_offset: u32,
+    x_offset: u32, weight_offset: u32, dy_offset: u32, direct_offset: u32,
 }
 var<immediate> p: Params;
 
@@ -85,8 +85,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
             }
             var dx = r * (term - value * slope - Span(level));
             // What is its own mean has no gradient; fast math would leave a rounding error of it.
-            if (CENTRED && p.columns == 1u) { dx = undefined_or(Span(0.0), infinite); }
-            out_span_set(base + column, undefined_or(dx, undefined));
+            let single = CENTRED && p.columns == 1u;
+            if (single) { dx = Span(0.0); }
+            if (DIRECT) { dx += direct_span(p.direct_offset + base + column); }
+            out_span_set(base + column, undefined_or(dx, undefined || (single && infinite)));
         }
     }
     for (var step = 0u; step < KEPT; step++) {

@@ -387,12 +387,13 @@ fn backward_dx_as<T: Element>(call: &mut CpuCall<'_>, weighted: bool) -> Result<
         let rows = first..first + dx.len() / columns;
         let (x, dy) = (rows_of(x, &rows, columns), rows_of(dy, &rows, columns));
         let (scale, tiles) = (Scale::Given(&r[rows]), &mut Tiles::new());
-        let (dw, db) = (None, None);
+        let (direct, dw, db) = (None, None, None);
         crate::cpu::simd::run(Backward::<T, false> {
             columns,
             x,
             weight,
             dy,
+            direct,
             scale,
             dx,
             dw,
@@ -409,8 +410,9 @@ fn backward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: No
     let columns = columns_of(call);
     let weight = norm.weight().map(|input| call.input::<T>(input)).transpose()?;
     let (x, dy) = (own_input::<T>(call, 0)?, own_input::<T>(call, norm.cotangent())?);
+    let direct = norm.direct().map(|input| own_input::<T>(call, input)).transpose()?;
     let (blocks, rows_per_block) = blocks_of(call.meta(0).size() / columns, false);
-    let own = x.is_some() && dy.is_some();
+    let own = x.is_some() && dy.is_some() && direct.is_none_or(|direct| direct.is_some());
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     // A block's gradients of the weight and of the bias, one behind the other.
     let sums = norm.sums() * columns;
@@ -426,6 +428,7 @@ fn backward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: No
             x,
             weight,
             dy,
+            direct: direct.map(|direct| rows_of(direct, &rows, columns)),
             scale: Scale::From(norm.eps, norm.count(columns)),
             dx,
             dw: norm.weighted.then_some(dw),
@@ -460,6 +463,8 @@ struct Backward<'a, T: Storage, const CENTRED: bool> {
     x: Option<&'a [T]>,
     weight: Option<&'a [T]>,
     dy: Option<&'a [T]>,
+    /// What is added to the gradient, if anything is.
+    direct: Option<Option<&'a [T]>>,
     scale: Scale<'a, T::Wide>,
     dx: &'a mut [T],
     /// The gradients of weight and bias so far.
@@ -476,8 +481,9 @@ impl<T: Element, const CENTRED: bool> pulp::WithSimd for Backward<'_, T, CENTRED
     /// cache, the sums of the next are made of what comes from memory, which so never idles.
     #[inline(always)]
     fn with_simd<S: pulp::Simd>(self, _: S) {
-        let Backward { columns, x, weight, dy, scale, dx, mut dw, mut db, streamed, tiles } = self;
-        let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, out: tile, narrow, .. } = tiles;
+        let Backward { columns, x, weight, dy, direct, scale, dx, mut dw, mut db, streamed, tiles } =
+            self;
+        let Tiles { x: x_tile, dy: dy_tile, weight: w_tile, bias, out: tile, narrow } = tiles;
         let rows = dx.len() / columns;
         let mut sums = Sums::<T::Wide, CENTRED>::about(&[]);
         // One turn more than rows: the first has no gradient to compute, the last nothing to sum.
@@ -515,12 +521,13 @@ impl<T: Element, const CENTRED: bool> pulp::WithSimd for Backward<'_, T, CENTRED
                     if let Some(db) = db {
                         db.iter_mut().zip(dy).for_each(|(db, &dy)| *db = *db + dy);
                     }
+                    let direct = direct.map(|direct| taken(direct, dx, piece.clone(), &mut *bias));
                     let dx = &mut dx[piece];
                     match as_wide::<T>(dx) {
-                        Some(dx) => gradient::<_, CENTRED>(x, w, dy, slopes, dx, streamed),
+                        Some(dx) => gradient::<_, CENTRED>(x, w, dy, direct, slopes, dx, streamed),
                         None => {
                             let (tile, narrow) = (&mut tile[..dx.len()], &mut narrow[..dx.len()]);
-                            gradient::<_, CENTRED>(x, w, dy, slopes, tile, false);
+                            gradient::<_, CENTRED>(x, w, dy, direct, slopes, tile, false);
                             T::narrow_slice(tile, narrow);
                             stream::copy_if(streamed, narrow, dx);
                         }
@@ -600,11 +607,15 @@ fn gradient<W: Float + bytemuck::Pod, const CENTRED: bool>(
     x: &[W],
     w: &[W],
     dy: &[W],
+    direct: Option<&[W]>,
     slopes: &Slopes<W>,
     dx: &mut [W],
     streamed: bool,
 ) {
     let &Slopes { mean, r, slope, level } = slopes;
+    // Where nothing is added, the row stands in and is not looked at.
+    let (added, direct) = (direct.is_some(), direct.unwrap_or(x));
+    let (directs, direct_rest) = direct.as_chunks::<LANES>();
     let (xs, x_rest) = x.as_chunks::<LANES>();
     let (ws, w_rest) = w.as_chunks::<LANES>();
     let (dys, dy_rest) = dy.as_chunks::<LANES>();
@@ -616,15 +627,24 @@ fn gradient<W: Float + bytemuck::Pod, const CENTRED: bool>(
             r * centred::<_, CENTRED>(value, level)
         }};
     }
-    for (((dx, x), w), dy) in dxs.iter_mut().zip(xs).zip(ws).zip(dys) {
+    for ((((dx, x), w), dy), direct) in dxs.iter_mut().zip(xs).zip(ws).zip(dys).zip(directs) {
         let mut values = [W::ZERO; LANES];
         for lane in 0..LANES {
             values[lane] = value!(x[lane], w[lane], dy[lane]);
         }
+        if added {
+            for lane in 0..LANES {
+                values[lane] = values[lane] + direct[lane];
+            }
+        }
         stream::store_if(streamed, values, dx);
     }
-    for (((dx, &x), &w), &dy) in dx_rest.iter_mut().zip(x_rest).zip(w_rest).zip(dy_rest) {
+    let rest = dx_rest.iter_mut().zip(x_rest).zip(w_rest).zip(dy_rest).zip(direct_rest);
+    for ((((dx, &x), &w), &dy), &direct) in rest {
         *dx = value!(x, w, dy);
+        if added {
+            *dx = *dx + direct;
+        }
     }
 }
 

@@ -98,10 +98,15 @@ pub(super) fn backward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
             offset(call, Some(0)),
             offset(call, norm.weight()),
             offset(call, dy),
+            offset(call, norm.direct()),
         ];
         let memory = Memory::new(call, KEPT_OF_FOUR).keep("x", Some(0));
         let memory = memory.read("weight", norm.weight()).keep("dy", dy);
-        let memory = memory.write("out", 0).scratch("partials").of(norm);
+        let memory = memory
+            .read_or("direct", norm.direct(), "0.0")
+            .write("out", 0)
+            .scratch("partials")
+            .of(norm);
         memory.launch(call, "block", include_str!("backward.wgsl"), &params, blocks)?;
     }
     for index in 0..norm.sums() {
@@ -292,8 +297,17 @@ impl Memory {
             binding += !matches!(part, Part::InPlace(_) | Part::Number(_)) as usize;
         }
         source.push_str(GROUP);
-        if let Some(Norm { centred, summed, added, first, only_sum, weighted, biased, .. }) =
-            self.norm
+        if let Some(Norm {
+            centred,
+            summed,
+            added,
+            first,
+            only_sum,
+            weighted,
+            biased,
+            direct,
+            ..
+        }) = self.norm
         {
             for (name, value) in [
                 ("FIRST", first.is_some()),
@@ -303,6 +317,7 @@ impl Memory {
                 ("ADDED", added),
                 ("WEIGHTED", weighted),
                 ("BIASED", biased),
+                ("DIRECT", direct),
             ] {
                 source.push_str(&format!("const {name} = {value};\n"));
             }

@@ -59,7 +59,18 @@ pub(super) fn entries() -> Vec<Entry> {
     };
     forward.extend(SHAPES.map(of));
     forward.push(of(&MANY).moves(2 * MANY[0] * MANY[1], 1.1));
+    let direct = |shape: &[usize]| {
+        let inputs = [shape, &shape[shape.len() - 1..], shape, shape];
+        case(format!("{shape:?} of a sum"), &inputs, |x| {
+            LayerNormBackward::new(EPS, true, true).apply(&[&x[0], &x[1], &x[2], &x[3]])
+        })
+    };
     backward.extend(SHAPES.map(back));
+    backward.extend(SHAPES.map(direct));
+    backward.extend(MANY_BLOCKS.map(|shape| direct(&shape).moves(4 * shape[0] * shape[1], 1.1)));
+    backward.push(case("of a sum without weight".into(), &[&[3, 33], &[3, 33], &[3, 33]], |x| {
+        LayerNormBackward::new(EPS, false, false).apply(&[&x[0], &x[1], &x[2]])
+    }));
     backward.extend(MANY_BLOCKS.map(|shape| back(&shape).moves(3 * shape[0] * shape[1], 1.1)));
     vec![
         Entry { name: "layer_norm", cases: forward },
@@ -233,8 +244,8 @@ impl Op for LayerNorm {
     }
 }
 
-/// The gradients of [`layer_norm`] as an operation on row-major arrays: of `x`, then of the weight
-/// and of the bias if it has them.
+/// The gradients of [`layer_norm`] as an operation on row-major arrays: of `x`, with what is added to it if it is
+/// [direct](LayerNormBackward::direct), then of the weight and of the bias if it has them.
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNormBackward(Norm);
 
@@ -244,9 +255,17 @@ impl LayerNormBackward {
         LayerNormBackward(Norm { centred: true, weighted, biased, eps, ..Norm::default() })
     }
 
-    fn apply(self, inputs: &[&Array]) -> Result<Vec<Array>> {
+    /// The same with one input more, behind the others, that is added to the gradient of `x` before it is rounded: the
+    /// gradient of what else `x` is used for.
+    pub fn direct(self) -> LayerNormBackward {
+        LayerNormBackward(Norm { direct: true, ..self.0 })
+    }
+
+    pub(super) fn apply(self, inputs: &[&Array]) -> Result<Vec<Array>> {
+        let direct = inputs.len() > self.0.cotangent() + 1;
         let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
-        Ok(Array::apply_all(self, &inputs.iter().collect::<Vec<_>>())?.into_vec())
+        let op = LayerNormBackward(Norm { direct, ..self.0 });
+        Ok(Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec())
     }
 }
 
@@ -256,23 +275,24 @@ impl Op for LayerNormBackward {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        match (self.0.weighted, self.0.biased) {
-            (true, true) => &["x", "weight", "dy", "dx", "dw", "db"],
-            (true, false) => &["x", "weight", "dy", "dx", "dw"],
-            (false, true) => &["x", "dy", "dx", "db"],
-            (false, false) => &["x", "dy", "dx"],
+        match (self.0.weighted, self.0.direct) {
+            (true, true) => &["x", "weight", "dy", "direct", "dx", "dw", "db"],
+            (true, false) => &["x", "weight", "dy", "dx", "dw", "db"],
+            (false, true) => &["x", "dy", "direct", "dx", "db"],
+            (false, false) => &["x", "dy", "dx", "db"],
         }
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        let dy = self.0.cotangent();
-        expect_inputs(self, inputs, dy + 1)?;
+        expect_inputs(self, inputs, self.0.backward_inputs())?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.0.eps)?;
         if let Some(weight) = self.0.weight() {
             expect_row(self, inputs, weight, columns)?;
         }
-        expect_like_x(self, inputs, dy)?;
+        for input in self.0.cotangent()..inputs.len() {
+            expect_like_x(self, inputs, input)?;
+        }
         let mut outputs = like(self, inputs[0])?;
         for _ in 0..self.0.sums() {
             outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
@@ -285,7 +305,7 @@ impl Op for LayerNormBackward {
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
-        if self.0.weighted { &[(0, 0), (2, 0)] } else { &[(0, 0), (1, 0)] }
+        self.0.backward_aliases()
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
@@ -314,7 +334,11 @@ impl Op for LayerNormBackward {
             let slope = divide(multiply(products, square(&r)?)?, count)?;
             let level = divide(sum_keepdims(&term, &[-1])?, count)?;
             let flat = subtract(subtract(&term, multiply(&centred, slope)?)?, level)?;
-            let mut outputs = vec![multiply(&flat, &r)?];
+            let mut dx = multiply(&flat, &r)?;
+            if let Some(input) = self.0.direct() {
+                dx = add(dx, astype(&inputs[input], dtype)?)?;
+            }
+            let mut outputs = vec![dx];
             if self.0.weighted {
                 let terms = multiply(&dy, multiply(&centred, &r)?)?;
                 outputs.push(sum_to_shape(&terms, &[columns])?);

@@ -34,7 +34,7 @@ use crate::op::{
 use crate::ops::reshape;
 
 /// Which norm a kernel computes, and where its inputs are: `x`, what is added to it, the weight of a norm before that,
-/// the weight, the bias; in a gradient `x`, the weight and `dy`.
+/// the weight, the bias; in a gradient `x`, the weight, `dy`, and what is added to the gradient of `x`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Norm {
     centred: bool,
@@ -47,6 +47,9 @@ struct Norm {
     only_sum: bool,
     weighted: bool,
     biased: bool,
+    /// In a gradient: `x` is used beside its norm, too, and the gradient of that is added to the norm's before it is
+    /// rounded.
+    direct: bool,
     eps: f32,
 }
 
@@ -76,6 +79,25 @@ impl Norm {
 
     fn cotangent(self) -> usize {
         1 + self.weighted as usize
+    }
+
+    fn direct(self) -> Option<usize> {
+        self.direct.then_some(self.cotangent() + 1)
+    }
+
+    /// How many inputs a gradient has.
+    fn backward_inputs(self) -> usize {
+        self.cotangent() + 1 + self.direct as usize
+    }
+
+    /// Inputs whose memory the gradient of `x` may take.
+    fn backward_aliases(self) -> &'static [(usize, usize)] {
+        match (self.weighted, self.direct) {
+            (true, true) => &[(0, 0), (2, 0), (3, 0)],
+            (true, false) => &[(0, 0), (2, 0)],
+            (false, true) => &[(0, 0), (1, 0), (2, 0)],
+            (false, false) => &[(0, 0), (1, 0)],
+        }
     }
 
     /// How many gradients are sums over the rows.

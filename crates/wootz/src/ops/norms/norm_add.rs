@@ -4,8 +4,8 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    Norm, SHAPES, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like, rms_norm,
-    rms_norm_backward,
+    Norm, RmsNormBackward, SHAPES, cpu, expect_eps, expect_like_x, expect_row, expect_rows, like,
+    rms_norm, rms_norm_backward,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -159,12 +159,12 @@ impl Op for NormAdd {
         // The sum's gradient, also by way of its norm.
         let (mut to_sum, mut to_weight) = (cotangents.last().cloned().flatten(), None);
         if let (Some(eps), Some(dy), [_, sum]) = (self.second, &cotangents[0], outputs) {
-            let (slope, dw) = rms_norm_backward(sum, &inputs[3], dy, eps)?;
-            to_weight = Some(dw);
-            to_sum = Some(match to_sum {
-                Some(direct) => add(slope, direct)?,
-                None => slope,
-            });
+            let given: Vec<&Array> = [Some(sum), inputs.get(3), Some(dy), to_sum.as_ref()]
+                .into_iter()
+                .flatten()
+                .collect();
+            let mut gradients = RmsNormBackward::new(eps).apply(&given)?.into_iter();
+            (to_sum, to_weight) = (gradients.next(), gradients.next());
         }
         let Some(to_sum) = to_sum else { return Ok(vec![None; inputs.len()]) };
         let (dx, to_first) = rms_norm_backward(&inputs[0], &inputs[2], &to_sum, self.first)?;

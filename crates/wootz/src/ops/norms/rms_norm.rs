@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::gpu::GpuCall;
 use crate::op::{Batch, Case, Entry, Metas, Op, Tolerance, evaluate_argument, expect_inputs};
 use crate::ops::elementwise::sum_to_shape;
-use crate::ops::{astype, divide, multiply, subtract, sum_keepdims, zeros_like};
+use crate::ops::{add, astype, divide, multiply, subtract, sum_keepdims, zeros_like};
 
 /// Cases of all five operations.
 pub(super) fn entries() -> Vec<Entry> {
@@ -65,6 +65,19 @@ pub(super) fn entries() -> Vec<Entry> {
         let case = case.tolerance(Tolerance::Reduction);
         both.push(if shape == MANY { case.moves(3 * MANY[0] * MANY[1], 1.1) } else { case });
     }
+    let direct = |shape: &[usize]| {
+        let inputs = [shape, &shape[shape.len() - 1..], shape, shape];
+        let call = |x: &[Array]| RmsNormBackward::new(EPS).apply(&[&x[0], &x[1], &x[2], &x[3]]);
+        Case::new(format!("{shape:?} of a sum"), &inputs, call).tolerance(Tolerance::Reduction)
+    };
+    both.extend(SHAPES.map(direct));
+    both.extend(MANY_BLOCKS.map(|shape| direct(&shape).moves(4 * shape[0] * shape[1], 1.1)));
+    both.push(
+        Case::new("of a sum without weight", &[&[3, 33], &[3, 33], &[3, 33]], |x| {
+            RmsNormBackward::unweighted(EPS).apply(&[&x[0], &x[1], &x[2]])
+        })
+        .tolerance(Tolerance::Reduction),
+    );
     vec![
         Entry { name: "rms_norm", cases: forward },
         Entry { name: "rms_inv", cases: cases(1, (&[], 0), |x| Ok(vec![rms_inv(&x[0], EPS)?])) },
@@ -164,9 +177,7 @@ pub fn rms_norm_backward(
     dy: &Array,
     eps: f32,
 ) -> Result<(Array, Array)> {
-    let (x, weight, dy) = (x.contiguous()?, weight.contiguous()?, dy.contiguous()?);
-    let op = RmsNormBackward::new(eps);
-    let mut outputs = Array::apply_all(op, &[&x, &weight, &dy])?.into_iter();
+    let mut outputs = RmsNormBackward::new(eps).apply(&[x, weight, dy])?.into_iter();
     match (outputs.next(), outputs.next()) {
         (Some(dx), Some(dw)) => Ok((dx, dw)),
         _ => Err(Error::argument("rms_norm_backward", "outputs", "two arrays", "fewer")),
@@ -395,7 +406,8 @@ impl Op for RmsNormBackwardDx {
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
         let (weight, rest) = if self.weighted { (inputs.get(1), 2) } else { (None, 1) };
-        let composed = || Ok(vec![plain_dx(&inputs[0], weight, &inputs[rest], &inputs[rest + 1])?]);
+        let composed =
+            || Ok(vec![plain_dx(&inputs[0], weight, &inputs[rest], &inputs[rest + 1], None)?]);
         Some(composed())
     }
 
@@ -452,22 +464,40 @@ impl Op for RmsNormBackwardDw {
 }
 
 /// [`rms_norm_backward`] as an operation on row-major arrays `x`, the weight unless it is
-/// [unweighted](RmsNormBackward::unweighted), and `dy`.
+/// [unweighted](RmsNormBackward::unweighted), `dy`, and what is added to `dx` if it is [direct](RmsNormBackward::direct).
 #[derive(Clone, Copy, Debug)]
 pub struct RmsNormBackward {
     eps: f32,
     weighted: bool,
+    direct: bool,
 }
 
 impl RmsNormBackward {
     /// With inputs `x`, `weight` and `dy`; outputs `dx` and `dw`.
     pub fn new(eps: f32) -> RmsNormBackward {
-        RmsNormBackward { eps, weighted: true }
+        RmsNormBackward { eps, weighted: true, direct: false }
     }
 
     /// With inputs `x` and `dy`; output `dx`.
     pub fn unweighted(eps: f32) -> RmsNormBackward {
-        RmsNormBackward { eps, weighted: false }
+        RmsNormBackward { eps, weighted: false, direct: false }
+    }
+
+    /// The same with one input more, behind the others, that is added to `dx` before it is rounded: the gradient of what
+    /// else `x` is used for.
+    pub fn direct(self) -> RmsNormBackward {
+        RmsNormBackward { direct: true, ..self }
+    }
+
+    fn norm(self) -> Norm {
+        Norm { direct: self.direct, ..norm(self.eps, self.weighted) }
+    }
+
+    /// With a weight: `x`, that, `dy`, and what is added, if there is such.
+    pub(super) fn apply(self, inputs: &[&Array]) -> Result<Vec<Array>> {
+        let op = RmsNormBackward { direct: inputs.len() > self.norm().cotangent() + 1, ..self };
+        let inputs = inputs.iter().map(|x| x.contiguous()).collect::<Result<Vec<_>>>()?;
+        Ok(Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec())
     }
 }
 
@@ -477,11 +507,17 @@ impl Op for RmsNormBackward {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        if self.weighted { &["x", "weight", "dy", "dx", "dw"] } else { &["x", "dy", "dx"] }
+        match (self.weighted, self.direct) {
+            (true, true) => &["x", "weight", "dy", "direct", "dx", "dw"],
+            (true, false) => &["x", "weight", "dy", "dx", "dw"],
+            (false, true) => &["x", "dy", "direct", "dx"],
+            (false, false) => &["x", "dy", "dx"],
+        }
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
-        expect_inputs(self, inputs, 2 + self.weighted as usize)?;
+        let norm = self.norm();
+        expect_inputs(self, inputs, norm.backward_inputs())?;
         let columns = expect_rows(self, inputs)?;
         expect_eps(self, self.eps)?;
         let mut outputs = like(self, inputs[0])?;
@@ -489,7 +525,9 @@ impl Op for RmsNormBackward {
             expect_row(self, inputs, 1, columns)?;
             outputs.push(Meta::new(self.name(), &[columns], inputs[0].dtype)?);
         }
-        expect_like_x(self, inputs, inputs.len() - 1)?;
+        for input in norm.cotangent()..inputs.len() {
+            expect_like_x(self, inputs, input)?;
+        }
         Ok(outputs)
     }
 
@@ -503,31 +541,30 @@ impl Op for RmsNormBackward {
     }
 
     fn may_alias(&self) -> &'static [(usize, usize)] {
-        if self.weighted { &[(0, 0), (2, 0)] } else { &[(0, 0), (1, 0)] }
+        self.norm().backward_aliases()
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
-        cpu::backward(call, norm(self.eps, self.weighted))
+        cpu::backward(call, self.norm())
     }
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        gpu::backward(call, norm(self.eps, self.weighted))
+        gpu::backward(call, self.norm())
     }
 
     fn composed(&self, inputs: &[Array]) -> Option<Result<Vec<Array>>> {
         let composed = || {
-            let (weight, dy) = match inputs {
-                [_, weight, dy] => (Some(weight), dy),
-                _ => (None, &inputs[1]),
-            };
-            let x = &inputs[0];
+            let (norm, x) = (self.norm(), &inputs[0]);
+            let weight = norm.weight().map(|input| &inputs[input]);
+            let dy = &inputs[norm.cotangent()];
+            let direct = norm.direct().map(|input| &inputs[input]);
             if x.size() == 0 {
                 let weight = weight.map(zeros_like).transpose()?;
                 return Ok([zeros_like(x)?].into_iter().chain(weight).collect());
             }
             let r = rms_inv(x, self.eps)?;
-            let mut gradients = vec![plain_dx(x, weight, dy, &r)?];
+            let mut gradients = vec![plain_dx(x, weight, dy, &r, direct)?];
             if weight.is_some() {
                 gradients.push(plain_dw(x, dy, &r)?);
             }
@@ -549,8 +586,14 @@ fn norm(eps: f32, weighted: bool) -> Norm {
     Norm { weighted, eps, ..Norm::default() }
 }
 
-/// `r·(dy·w − x·s·r²/D)` of plain operations.
-fn plain_dx(x: &Array, weight: Option<&Array>, dy: &Array, r: &Array) -> Result<Array> {
+/// `r·(dy·w − x·s·r²/D)`, and what is added to it, of plain operations.
+fn plain_dx(
+    x: &Array,
+    weight: Option<&Array>,
+    dy: &Array,
+    r: &Array,
+    direct: Option<&Array>,
+) -> Result<Array> {
     let (dtype, r) = (x.dtype(), as_column(r)?);
     let (x, dy) = (astype(x, r.dtype())?, astype(dy, r.dtype())?);
     let dy = match weight {
@@ -559,7 +602,11 @@ fn plain_dx(x: &Array, weight: Option<&Array>, dy: &Array, r: &Array) -> Result<
     };
     let sum = sum_keepdims(&multiply(&dy, &x)?, &[-1])?;
     let slope = divide(multiply(sum, multiply(&r, &r)?)?, columns_of(&x).max(1) as f64)?;
-    astype(&multiply(&r, &subtract(&dy, multiply(&x, &slope)?)?)?, dtype)
+    let mut dx = multiply(&r, &subtract(&dy, multiply(&x, &slope)?)?)?;
+    if let Some(direct) = direct {
+        dx = add(dx, astype(direct, r.dtype())?)?;
+    }
+    astype(&dx, dtype)
 }
 
 /// The sum of `dy·x·r` over the rows, of plain operations.

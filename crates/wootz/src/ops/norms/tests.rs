@@ -3,7 +3,7 @@
 use super::*;
 use crate::device::Device;
 use crate::encoder::{Encoder, Workspace};
-use crate::ops::{astype, multiply, to_device};
+use crate::ops::{add, astype, multiply, to_device, zeros_like};
 use crate::testing::devices;
 use crate::{grad, vjp};
 
@@ -150,6 +150,70 @@ fn outputs_may_take_the_memory_of_rows() -> Result<()> {
             let none = &mut Workspace::none(&device);
             assert!(encoder.run(&backward, &[&x, &w, &dy], &[&dy, &w], &mut workspace).is_err());
             assert!(encoder.run(&backward, &[&x, &w, &dy], &[&dy, &dw], none).is_err());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_gradient_of_a_norm_of_a_sum_is_one_operation() -> Result<()> {
+    type Call = fn(&[Array]) -> Result<Vec<Array>>;
+    let norms: [(&str, usize, Call); 3] = [
+        ("rms_norm_backward", 0, |x| {
+            let (y, sum) = add_rms_norm(&x[0], &x[1], &x[2], 1e-5)?;
+            Ok(vec![y, sum])
+        }),
+        ("layer_norm_backward", 0, |x| {
+            let (y, sum) = add_layer_norm(&x[0], &x[1], &x[2], &x[2], 1e-5)?;
+            Ok(vec![y, sum])
+        }),
+        ("rms_norm_backward", 1, |x| {
+            let (y, sum) = rms_norm_add_rms_norm(&x[0], &x[2], &x[1], &x[2], [1e-5; 2])?;
+            Ok(vec![y, sum])
+        }),
+    ];
+    for device in devices() {
+        let [x, w, dy] = example(&device);
+        let (residual, direct) = (multiply(&dy, &x)?, multiply(&x, &x)?);
+        for (name, input, call) in norms {
+            let inputs = [x.clone(), residual.clone(), w.clone()];
+            let (_, both) = vjp(call, &inputs, &[dy.clone(), direct.clone()])?;
+            let made_by = both[input].producer().map(|(op, inputs)| (op.name(), inputs.len()));
+            assert_eq!(made_by, Some((name, 4)));
+            // Gradients are linear in what the outputs get.
+            let none = zeros_like(&dy)?;
+            let (_, of_norm) = vjp(call, &inputs, &[dy.clone(), none.clone()])?;
+            let (_, of_sum) = vjp(call, &inputs, &[none, direct.clone()])?;
+            for ((both, a), b) in both.iter().zip(&of_norm).zip(&of_sum) {
+                close(both, &add(a, b)?.to_vec::<f32>()?, 1e-5);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_is_added_to_a_gradient_may_give_its_memory() -> Result<()> {
+    for device in devices() {
+        // Short rows are kept in registers, long ones are not.
+        for columns in [3, 8204] {
+            let of = |scale: f32, shape: &[usize]| {
+                let numbers = (0..shape.iter().product()).map(|i: usize| (i as f32 * scale).sin());
+                Array::from_slice_on(&numbers.collect::<Vec<_>>(), shape, &device)
+            };
+            let (rows, row) = ([2, columns], [columns]);
+            let (x, w, dy) = (of(0.3, &rows)?, of(0.7, &row)?, of(1.1, &rows)?);
+            let direct = of(0.2, &rows)?;
+            let (dx, dw) = rms_norm_backward(&x, &w, &dy, 1e-5)?;
+            let (expected, dw) = (add(&dx, &direct)?.to_vec::<f32>()?, dw.to_vec::<f32>()?);
+            let mut encoder = Encoder::new(&device)?;
+            let mut workspace = Workspace::new(&device, 1 << 20)?;
+            let sums = Array::empty_on(&row, DType::F32, &device)?;
+            let op = RmsNormBackward::new(1e-5).direct();
+            encoder.run(&op, &[&x, &w, &dy, &direct], &[&direct, &sums], &mut workspace)?;
+            encoder.submit()?.wait()?;
+            close(&direct, &expected, 1e-5);
+            close(&sums, &dw, 1e-5);
         }
     }
     Ok(())
