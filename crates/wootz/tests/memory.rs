@@ -378,25 +378,25 @@ fn the_gradient_of_an_embedding_takes_its_own_memory_and_some_for_each_token() -
     const WORDS: usize = 1 << 16;
     const DIMS: usize = 64;
     const TOKENS: usize = 12;
-    let of_table = |dtype: DType| {
-        let table = wootz::sin(&ramp(&Device::cpu(), WORDS * DIMS))?.reshape(&[WORDS, DIMS])?;
+    let of_table = |device: &Device, dtype: DType| {
+        let table = wootz::sin(&ramp(device, WORDS * DIMS))?.reshape(&[WORDS, DIMS])?;
         let table = table.astype(dtype)?;
         let words: Vec<i32> = (0..TOKENS).map(|i| (i % 5 * WORDS / 5) as i32).collect();
         let tokens = Array::from_slice(&words, &[TOKENS])?;
         wootz::eval([&table, &tokens])?;
         let loss = |x: &[Array]| x[0].take(&tokens, Some(0))?.square()?.sum(());
-        let mut gradient = Vec::new();
-        let used = peak_of(|| {
-            gradient = wootz::grad(loss)(std::slice::from_ref(&table))?;
-            wootz::eval(&gradient)
-        })?;
+        device.reset_peak_memory();
+        let before = device.memory().active;
+        let gradient = wootz::grad(loss)(std::slice::from_ref(&table))?;
+        wootz::eval(&gradient)?;
+        let used = device.memory().peak - before;
         let own = gradient[0].nbytes() as u64;
         // Rows, their squares, gradients and indices.
         let most = own + 8 * (TOKENS * DIMS * 4) as u64;
         assert!(most < own + WORDS as u64);
         assert!(
             own <= used && used <= most,
-            "{dtype}: {used} bytes, of which a gradient has {own}"
+            "{dtype} on {device}: {used} bytes, of which a gradient has {own}"
         );
         // Words that occur twice or more are summed, and the others have no gradient.
         for word in [0, WORDS / 5, 4 * WORDS / 5, 77, WORDS - 1] {
@@ -407,13 +407,14 @@ fn the_gradient_of_an_embedding_takes_its_own_memory_and_some_for_each_token() -
             let want = wide(&want.astype(dtype)?)?.to_vec::<f32>()?;
             let slopes = wide(&gradient[0].index(word as i64)?)?.to_vec::<f32>()?;
             for (slope, want) in slopes.iter().zip(want) {
-                assert!((slope - want).abs() <= 1e-5, "{dtype}, word {word}");
+                assert!((slope - want).abs() <= 1e-5, "{dtype} on {device}, word {word}");
             }
         }
         Ok(())
     };
-    with_device(&Device::cpu(), || {
-        [DType::F32, DType::BF16, DType::F16].into_iter().try_for_each(of_table)
+    devices().iter().try_for_each(|device| {
+        let dtypes = [DType::F32, DType::BF16, DType::F16];
+        with_device(device, || dtypes.into_iter().try_for_each(|dtype| of_table(device, dtype)))
     })
 }
 

@@ -1,5 +1,6 @@
 //! Reading and updating elements by index.
 
+mod add_windows;
 pub(super) mod along_axis;
 mod cache;
 mod gather;

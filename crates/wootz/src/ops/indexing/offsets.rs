@@ -142,6 +142,14 @@ impl Picks {
         Ok(inputs)
     }
 
+    /// The offset of each window, in one row. There must be an index.
+    pub(super) fn offsets(&self, op: &'static str) -> Result<Array> {
+        let inputs = self.inputs()?;
+        let places = Places { op, rules: self.rules.clone() };
+        let offsets = Array::apply(places, &inputs.iter().collect::<SmallVec<[&Array; 2]>>())?;
+        crate::ops::reshape(&offsets, &[self.rules.count()])
+    }
+
     pub(super) fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -316,7 +324,7 @@ pub(in crate::ops) fn check_index_dtype(
     }
 }
 
-/// Indices counted from the front.
+/// Indices counted from the front, times how far apart neighbours are; those of several axes are added up.
 #[derive(Debug)]
 struct Places {
     op: &'static str,
@@ -329,12 +337,16 @@ impl Op for Places {
     }
 
     fn arguments(&self) -> &'static [&'static str] {
-        &["indices", "places"]
+        match self.rules.axes.len() {
+            1 => &["indices", "places"],
+            _ => &["indices", "indices", "indices", "indices", "indices", "indices", "indices"],
+        }
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         self.rules.expect(self, inputs, 0)?;
-        let wide = self.rules.axes.iter().any(|rule| rule.length as u64 > u32::MAX as u64);
+        let most = |rule: &Rule| rule.length.saturating_sub(1).saturating_mul(rule.stride) as u64;
+        let wide = self.rules.axes.iter().map(most).fold(0, u64::saturating_add) > u32::MAX as u64;
         let dtype = if wide { DType::U64 } else { DType::U32 };
         Ok(Metas::from_elem(Meta::new(self.op, inputs[0].shape(), dtype)?, 1))
     }

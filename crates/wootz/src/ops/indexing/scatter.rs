@@ -9,6 +9,7 @@ use half::{bf16, f16};
 use num_complex::Complex32;
 use smallvec::SmallVec;
 
+use super::add_windows;
 use super::gather::{self, Window, broadcast_argument};
 use super::offsets::{Picks, Rules};
 use super::raw::{self, Walk};
@@ -150,8 +151,7 @@ pub fn slice_update_dynamic(
     apply("slice_update", x, &start, &update, window, Reduce::Set)
 }
 
-/// What is gathered again, as a gradient has it: zeros like `x` with updates added. Those of narrow types are added up
-/// in a wide one and rounded once, on the CPU row by row, on a GPU through an array of wide sums.
+/// What is gathered again, as a gradient has it: zeros like `x` with updates added.
 pub(super) fn added_to_zeros(
     op: &'static str,
     x: &Array,
@@ -159,26 +159,10 @@ pub(super) fn added_to_zeros(
     updates: &Array,
     window: Window,
 ) -> Result<Array> {
-    let (dtype, zeros) = (x.dtype(), zeros_like(x)?);
-    let wide = sum_dtype(dtype);
-    if wide == dtype || x.device().is_gpu() {
-        let zeros = astype(&zeros, wide)?;
-        return astype(&apply(op, &zeros, picks, updates, window, Reduce::Add)?, dtype);
+    match add_windows::added_up(op, x, picks, updates, &window)? {
+        Some(sums) => Ok(sums),
+        None => apply(op, &zeros_like(x)?, picks, updates, window, Reduce::Add),
     }
-    let updates = astype(updates, dtype)?;
-    let scatter = Scatter {
-        op,
-        window,
-        reduce: Reduce::Add,
-        rounded_once: true,
-        rules: picks.rules().clone(),
-    };
-    scatter.apply(&zeros, picks, &updates)
-}
-
-/// The dtype that gradients are added up in: [`apply`] takes updates of a narrow one for it.
-fn sum_dtype(dtype: DType) -> DType {
-    if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
 }
 
 /// Scatters into windows. They are whole along the axes they have, or there is only one, so that
@@ -191,19 +175,15 @@ pub(super) fn apply(
     window: Window,
     reduce: Reduce,
 ) -> Result<Array> {
-    let rules = picks.rules().clone();
-    Scatter { op, window, reduce, rounded_once: false, rules }.apply(x, picks, updates)
+    Scatter { op, window, reduce, rules: picks.rules().clone() }.apply(x, picks, updates)
 }
 
-/// Combines updates into windows; the indices come last. Narrow updates may be added to what is
-/// in their [`sum_dtype`].
+/// Combines updates into windows; the indices come last.
 #[derive(Debug)]
 struct Scatter {
     op: &'static str,
     window: Window,
     reduce: Reduce,
-    /// Whether all that is added to an element of a narrow type is summed in a wide one first, which the CPU does.
-    rounded_once: bool,
     rules: Rules,
 }
 
@@ -222,9 +202,7 @@ impl Op for Scatter {
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {
         self.rules.expect(self, inputs, 2)?;
         (0..2).try_for_each(|input| expect_contiguous(self, inputs, input))?;
-        if self.reduce != Reduce::Add || sum_dtype(inputs[1].dtype) != inputs[0].dtype {
-            expect_dtype(self, inputs, 1, inputs[0].dtype)?;
-        }
+        expect_dtype(self, inputs, 1, inputs[0].dtype)?;
         expect_shape(self, inputs, 1, &self.window.gathered(self.rules.shape()))?;
         Ok(Metas::from_elem(Meta::new(self.op, inputs[0].shape(), inputs[0].dtype)?, 1))
     }
@@ -276,26 +254,8 @@ impl Op for Scatter {
                 }
             }};
         }
-        macro_rules! sum {
-            ($type:ty) => {{
-                let (updates, output) = (call.input::<$type>(1)?, call.output::<f32>(0)?);
-                combine(output, updates, &offsets, &before, &after, |sum, update| {
-                    sum + update.widen()
-                });
-            }};
-        }
-        macro_rules! sum_once {
-            ($type:ty) => {{
-                let (updates, output) = (call.input::<$type>(1)?, call.output::<$type>(0)?);
-                add_rounded_once(output, updates, &offsets, &before, &after);
-            }};
-        }
-        match (self.reduce, call.meta(1).dtype) {
-            (Reduce::Add, DType::F16) if self.rounded_once => sum_once!(f16),
-            (Reduce::Add, DType::BF16) if self.rounded_once => sum_once!(bf16),
-            (Reduce::Set, _) => with_width!(dtype.size(), set),
-            (_, DType::F16) if dtype == DType::F32 => sum!(f16),
-            (_, DType::BF16) if dtype == DType::F32 => sum!(bf16),
+        match self.reduce {
+            Reduce::Set => with_width!(dtype.size(), set),
             _ => with_types!(dtype, reduce),
         }
         Ok(())
@@ -303,9 +263,6 @@ impl Op for Scatter {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        if self.rounded_once {
-            return Err(call.not_on_device("sums of narrow types that are rounded once"));
-        }
         self.rules.on_gpu(call, 2, Bind::Scratch)?;
         raw::copy_on_gpu(call, 0, 0, false)?;
         let (updates, inputs) = (call.meta(1), call.input_metas().count());
@@ -317,21 +274,21 @@ impl Op for Scatter {
         words.push("run", after.len());
         words.walk("before", &before);
         words.walk("after", &after);
-        let dtypes = (updates.dtype, call.meta(0).dtype);
+        let dtype = updates.dtype;
         let source = || {
             format!(
                 "{}{}{}{}{}{}",
                 packed::PACKING,
                 words.text(),
-                combine_functions(self.reduce, dtypes),
+                combine_functions(self.reduce, dtype),
                 self.rules.reader(2),
                 raw::MAIN,
                 include_str!("scatter.wgsl"),
             )
         };
         let reduce = match self.reduce {
-            Reduce::Set => format!("Set {}", dtypes.0.size()),
-            reduce => format!("{reduce:?} {} to {}", dtypes.0, dtypes.1),
+            Reduce::Set => format!("Set {}", dtype.size()),
+            reduce => format!("{reduce:?} {dtype}"),
         };
         call.launch(&Kernel {
             variant: format!("scatter {reduce}{} {inputs}", words.key()),
@@ -367,7 +324,7 @@ impl Op for Scatter {
                 };
                 (hidden, passed)
             }
-            Reduce::Add => (gradient.clone(), astype(&gathered(gradient)?, updates.dtype())?),
+            Reduce::Add => (gradient.clone(), gathered(gradient)?),
             Reduce::Multiply => {
                 // The product of all others: dividing the result by an update does not do for a zero.
                 let zero = equal(updates, 0)?;
@@ -407,9 +364,7 @@ impl Op for Scatter {
                 (picks, crate::ops::moveaxis(&updates, 0, before)?, self.window.in_batch())
             }
         };
-        let (op, reduce, rounded_once) = (self.op, self.reduce, self.rounded_once);
-        let batched = Scatter { op, window, reduce, rounded_once, rules: picks.rules().clone() };
-        Ok(vec![batched.apply(&x, &picks, &updates)?])
+        Ok(vec![apply(self.op, &x, &picks, &updates, window, self.reduce)?])
     }
 }
 
@@ -550,56 +505,8 @@ fn combine<T: bytemuck::Pod + Send + Sync, U: Copy + Sync>(
     });
 }
 
-/// Adds the updates in the order of the offsets, those of one window in single precision, and rounds their sum.
-fn add_rounded_once<T: Storage<Wide = f32> + Send + Sync>(
-    output: &mut [T],
-    updates: &[T],
-    offsets: &[usize],
-    before: &Walk,
-    after: &Walk,
-) {
-    let run = after.len();
-    let block = block_of(output.len(), offsets, before, after);
-    // Those of one window one after the other, in their order.
-    let mut order: Vec<usize> = (0..offsets.len()).collect();
-    order.sort_by_key(|&number| offsets[number]);
-    threads::chunks_mut(output, block, |chunk, output| {
-        let start = chunk * block;
-        let mut sums = vec![0f32; run];
-        for place in places_of(chunk, block, before) {
-            let base = before.place(place) as usize;
-            let first = order.partition_point(|&number| base + offsets[number] < start);
-            let end =
-                order.partition_point(|&number| base + offsets[number] < start + output.len());
-            for same in order[first..end].chunk_by(|&a, &b| offsets[a] == offsets[b]) {
-                let target = base + offsets[same[0]] - start;
-                if after.is_run() {
-                    T::widen_slice(&output[target..target + run], &mut sums);
-                } else {
-                    for (element, sum) in sums.iter_mut().enumerate() {
-                        *sum = output[target + after.place(element) as usize].widen();
-                    }
-                }
-                for number in same {
-                    let row = (place * offsets.len() + number) * run;
-                    for (sum, update) in sums.iter_mut().zip(&updates[row..row + run]) {
-                        *sum += update.widen();
-                    }
-                }
-                if after.is_run() {
-                    T::narrow_slice(&sums, &mut output[target..target + run]);
-                } else {
-                    for (element, &sum) in sums.iter().enumerate() {
-                        output[target + after.place(element) as usize] = T::narrow(sum);
-                    }
-                }
-            }
-        }
-    });
-}
-
 /// Elements of the blocks that threads own: those of one outermost place, or of some windows that are single runs.
-fn block_of(size: usize, offsets: &[usize], before: &Walk, after: &Walk) -> usize {
+pub(super) fn block_of(size: usize, offsets: &[usize], before: &Walk, after: &Walk) -> usize {
     let run = after.len();
     match (&before.shape[..], &before.strides[..]) {
         ([length], [stride]) if length * *stride as usize == size => *stride as usize,
@@ -611,7 +518,7 @@ fn block_of(size: usize, offsets: &[usize], before: &Walk, after: &Walk) -> usiz
 }
 
 /// The outermost places whose windows a block has.
-fn places_of(chunk: usize, block: usize, before: &Walk) -> std::ops::Range<usize> {
+pub(super) fn places_of(chunk: usize, block: usize, before: &Walk) -> std::ops::Range<usize> {
     match before.strides.first() {
         Some(&stride) if stride as usize == block => chunk..chunk + 1,
         _ => 0..before.len(),
@@ -619,9 +526,9 @@ fn places_of(chunk: usize, block: usize, before: &Walk) -> std::ops::Range<usize
 }
 
 /// WGSL: the updates bound first, the output second, and `put(i, update)` that combines one
-/// update with element `i`. The dtypes are theirs.
+/// update with element `i`.
 #[cfg(feature = "gpu")]
-fn combine_functions(reduce: Reduce, (updates, dtype): (DType, DType)) -> String {
+fn combine_functions(reduce: Reduce, dtype: DType) -> String {
     let size = dtype.size();
     if reduce == Reduce::Set {
         let bits = if size == 8 { "vec2u" } else { "u32" };
@@ -641,7 +548,7 @@ fn combine_functions(reduce: Reduce, (updates, dtype): (DType, DType)) -> String
         };
         return format!(
             "{MATH}{COMPLEX}{}{}fn put(i: u32, b: vec2f) {{ let a = out_data[i]; out_set(i, {value}); }}\n",
-            packed::reader("updates", 0, updates),
+            packed::reader("updates", 0, dtype),
             packed::writer("out", 1, dtype),
         );
     }
@@ -668,7 +575,7 @@ fn combine_functions(reduce: Reduce, (updates, dtype): (DType, DType)) -> String
     };
     format!(
         "{}{}fn put(i: u32, b: {wide}) {{ let a = {load}; out_set(i, {value}); }}\n",
-        packed::reader("updates", 0, updates),
+        packed::reader("updates", 0, dtype),
         packed::writer("out", 1, dtype),
     )
 }
