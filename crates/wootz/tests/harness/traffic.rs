@@ -96,7 +96,12 @@ const PARTS: &[(&[&str], &str)] = &[
     (&["causal_conv1d"], "a state is made of the last steps"),
     (&["conv", "conv_backward_weight"], "windows pass over elements between their steps"),
     (
-        &["gated_delta_backward", "group_norm_backward", "selective_scan_backward"],
+        &[
+            "causal_conv1d_backward",
+            "gated_delta_backward",
+            "group_norm_backward",
+            "selective_scan_backward",
+        ],
         "each kernel has parts of the scratch memory",
     ),
     (&["selective_scan"], "a state that is not given is not read"),
@@ -164,7 +169,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         5.0,
         "lanes read windows, or rows of weights, of their own",
     ),
-    (&["causal_conv1d"], 4.0, "the taps of a channel lie side by side, and so do channels"),
+    (
+        &["causal_conv1d", "causal_conv1d_backward"],
+        4.0,
+        "the taps of a channel lie side by side, and so do channels",
+    ),
     (
         &["layer_norm_backward", "rms_norm_backward", "rms_norm_backward_dw"],
         4.0,

@@ -126,6 +126,10 @@ pub(crate) const WITHOUT: &[(&str, &str)] = &[
     ("attention_backward_mask", "as attention_backward"),
     ("at", "composed of take, put and scatter, whose cases have references or goldens"),
     (
+        "causal_conv1d_backward",
+        "causal_conv1d's gradients are made of it: finite differences are its reference",
+    ),
+    (
         "cross_entropy_backward",
         "cross entropy's gradients are made of it: finite differences are its reference",
     ),

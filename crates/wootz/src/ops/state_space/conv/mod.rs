@@ -1,22 +1,26 @@
 //! Causal convolution of each channel by itself, with the last inputs as its state.
 
+mod backward;
+#[cfg(feature = "gpu")]
+mod gpu;
+
+pub use backward::CausalConv1dBackward;
+
 use super::{Element, Wide, expect, for_dtype, widened};
 use crate::array::{Array, DType, Meta};
+use crate::autograd::composed_vjp;
 use crate::cpu::simd::rows::{self, Float};
 use crate::cpu::simd::{Real, Vectorised};
 use crate::cpu::{CpuCall, threads};
 use crate::device::with_device;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
+use crate::gpu::GpuCall;
 use crate::op::{
     Batch, Case, Entry, Metas, Op, Tolerance, expect_contiguous, expect_float, expect_inputs,
 };
 use crate::ops::movement::slice_axis;
-use crate::ops::{
-    Slice, add, astype, concatenate, flatten, full, moveaxis, multiply, reshape, sigmoid, stack,
-    subtract, sum,
-};
+use crate::ops::{add, astype, concatenate, flatten, full, moveaxis, multiply, reshape, sigmoid};
 
 /// Cases.
 pub(super) fn entries() -> Vec<Entry> {
@@ -36,7 +40,7 @@ pub(super) fn entries() -> Vec<Entry> {
             })
             .tolerance(Tolerance::Contraction)
         };
-    vec![Entry {
+    let forward = Entry {
         name: "causal_conv1d",
         cases: vec![
             case("from zeros", [2, 5, 7, 4], false, false),
@@ -50,7 +54,8 @@ pub(super) fn entries() -> Vec<Entry> {
             case("255 steps", [2, 255, 3, 4], true, false),
             case("no steps", [2, 0, 3, 3], true, false),
         ],
-    }]
+    };
+    vec![forward, backward::entry()]
 }
 
 /// Each channel of `x`, `[batch, steps, channels]`, convolved with its own `weight` of `[channels,
@@ -131,25 +136,6 @@ impl CausalConv1d {
         };
         concatenate(&[state, x.clone()], 1)
     }
-
-    /// The gradient of the sums, given that of the results.
-    fn before_silu(self, inputs: &[Array], dy: &Option<Array>) -> Result<Option<Array>> {
-        let Some(dy) = dy else { return Ok(None) };
-        if !self.silu {
-            return Ok(Some(dy.clone()));
-        }
-        let op = CausalConv1d { silu: false, ..self };
-        let outputs = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?;
-        let part = sigmoid(&outputs[0])?;
-        // silu' = s + x·s·(1 - s).
-        let slope = multiply(&part, add(1, multiply(&outputs[0], subtract(1, &part)?)?)?)?;
-        Ok(Some(multiply(dy, slope)?))
-    }
-}
-
-/// The steps from the last to the first.
-fn backwards(x: &Array) -> Result<Array> {
-    x.index((.., Slice::new(None, None, Some(-1))))
 }
 
 /// Sizes of a call.
@@ -217,53 +203,24 @@ impl Op for CausalConv1d {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        on_gpu(call, *self)
+        gpu::forward(call, *self)
     }
 
     fn vjp(
         &self,
         inputs: &[Array],
-        _: &[Array],
+        outputs: &[Array],
         cotangents: &[Option<Array>],
     ) -> Result<Vec<Option<Array>>> {
-        let (x, weight) = (&inputs[0], &inputs[1]);
-        let Sizes { batch, steps, channels, kept } = Sizes::new(x.meta(), weight.meta());
-        let (dy, dnext) = (self.before_silu(inputs, &cotangents[0])?, &cotangents[1]);
-        let zeros = |steps: usize| {
-            let zero = || full(&[batch, steps, channels], 0, x.dtype());
-            with_device(x.device(), zero)
+        let (Some(dy), true) = (&cotangents[0], inputs[0].size() > 0) else {
+            let composed = |x: &[Array]| self.composed(x);
+            return composed_vjp(self.name(), composed, inputs, outputs, cotangents);
         };
-        let mut dwhole = zeros(kept + steps)?;
-        if let Some(dy) = &dy {
-            // A step adds to those it saw: backwards in time, it is what those see.
-            let late = concatenate(&[backwards(dy)?, zeros(kept)?], 1)?;
-            dwhole = backwards(&causal_conv1d(&late, weight, None, None, false)?.0)?;
-        }
-        if let Some(dnext) = dnext {
-            dwhole = add(dwhole, concatenate(&[zeros(steps)?, dnext.clone()], 1)?)?;
-        }
-        let mut gradients = vec![Some(slice_axis(&dwhole, 1, kept, kept + steps, 1)?)];
-        let sums = super::wide(x.dtype());
-        gradients.push(match &dy {
-            None => None,
-            Some(dy) => {
-                let (whole, dy) = (self.whole(inputs)?, astype(dy, sums)?);
-                let tap = |tap: usize| {
-                    let seen = slice_axis(&whole, 1, tap, tap + steps, 1)?.contiguous()?;
-                    sum(&multiply(astype(&seen, sums)?, &dy)?, [0, 1], false)
-                };
-                let taps = (0..=kept).map(tap).collect::<Result<Vec<_>>>()?;
-                Some(astype(&stack(&taps, 1)?, x.dtype())?)
-            }
-        });
-        if self.stated {
-            gradients.push(Some(slice_axis(&dwhole, 1, 0, kept, 1)?));
-        }
-        if self.biased {
-            let all = dy.map(|dy| astype(&sum(&astype(&dy, sums)?, [0, 1], false)?, x.dtype()));
-            gradients.push(all.transpose()?);
-        }
-        Ok(gradients)
+        let op = CausalConv1dBackward { forward: *self, continued: cotangents[1].is_some() };
+        let given = inputs.iter().chain([dy]).chain(&cotangents[1]);
+        let given = given.map(Array::contiguous).collect::<Result<Vec<_>>>()?;
+        let gradients = Array::apply_all(op, &given.iter().collect::<Vec<_>>())?;
+        Ok(gradients.into_iter().map(Some).collect())
     }
 
     /// Channels do not meet, so those of the whole batch are as many more channels.
@@ -335,12 +292,7 @@ fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1d) -> Result<()> {
     let Sizes { steps, channels, kept, .. } = sizes;
     let state = if op.stated { Some(call.input::<T>(2)?) } else { None };
     let whole = Whole { x: call.input::<T>(0)?, state, sizes };
-    let given = widened(call.input::<T>(1)?);
-    // Weights of a tap side by side, as channels are.
-    let mut weights = vec![T::Wide::ZERO; given.len()];
-    for (i, weight) in given.into_iter().enumerate() {
-        weights[i % (kept + 1) * channels + i / (kept + 1)] = weight;
-    }
+    let weights = by_tap(call.input::<T>(1)?, channels);
     let bias = match op.bias() {
         Some(bias) => widened(call.input::<T>(bias)?),
         None => vec![T::Wide::ZERO; channels],
@@ -380,6 +332,16 @@ fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1d) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Weights of a tap side by side, as channels are.
+fn by_tap<T: Element>(weight: &[T], channels: usize) -> Vec<T::Wide> {
+    let taps = weight.len() / channels.max(1);
+    let mut weights = vec![T::Wide::ZERO; weight.len()];
+    for (i, weight) in widened(weight).into_iter().enumerate() {
+        weights[i % taps * channels + i / taps] = weight;
+    }
+    weights
 }
 
 /// One step of all channels.
@@ -422,68 +384,4 @@ impl<W: Wide> pulp::WithSimd for Row<'_, W> {
             }
         }
     }
-}
-
-/// One launch for the result and one for the state; a thread owns a word.
-#[cfg(feature = "gpu")]
-fn on_gpu(call: &mut GpuCall<'_>, op: CausalConv1d) -> Result<()> {
-    let Sizes { steps, channels, kept, .. } = Sizes::new(call.meta(0), call.meta(1));
-    let dtype = call.meta(0).dtype;
-    let offset = |input: Option<usize>| input.map_or(0, |input| call.meta(input).layout.offset);
-    let state = op.stated.then_some(2);
-    let mut params = vec![0, steps, channels, kept];
-    params.extend([offset(Some(0)), offset(Some(1)), offset(state), offset(op.bias())]);
-    let mut params: Vec<u32> = params.into_iter().map(|word| word as u32).collect();
-    // The state, if there is none, is not read: nor bound.
-    let inputs = [Some(("x", 0)), Some(("weight", 1)), state.map(|input| ("state", input))];
-    let bias = op.bias().map(|input| ("bias", input));
-    for (output, value) in [(0, "convolved"), (1, "kept")] {
-        let size = call.output_meta(output).size();
-        if size == 0 {
-            continue;
-        }
-        params[0] = size as u32;
-        // What is kept is made of steps alone.
-        let convolved = output == 0;
-        let used: Vec<(&str, usize)> = (inputs.iter().copied().chain([bias]))
-            .flatten()
-            .filter(|(name, _)| convolved || !matches!(*name, "weight" | "bias"))
-            // Without steps there is nothing of `x` to bind.
-            .filter(|(name, _)| steps > 0 || *name != "x")
-            .collect();
-        let source = || {
-            let mut text = format!("{MATH}{}", packed::PACKING);
-            for (binding, (name, _)) in used.iter().enumerate() {
-                text.push_str(&packed::reader(name, binding, dtype));
-            }
-            for name in ["x", "weight", "state", "bias"] {
-                if used.iter().all(|(other, _)| *other != name) {
-                    text.push_str(&format!("fn {name}(i: u32) -> f32 {{ return 0.0; }}\n"));
-                }
-            }
-            text.push_str(&format!("const SILU = {};\n", op.silu));
-            text.push_str(include_str!("conv.wgsl"));
-            text.push_str(&packed::word_writer("out", used.len(), dtype));
-            text.push_str(&packed::word_main(dtype, "p.n", value));
-            text
-        };
-        let mut bindings: Vec<Bind<'_>> =
-            used.iter().map(|(_, input)| Bind::Input(*input)).collect();
-        bindings.push(Bind::Output(output));
-        let words = size.div_ceil(packed::per_word(dtype));
-        call.launch(&Kernel {
-            variant: format!(
-                "{value}/{dtype}/{}/{}/{}/{}",
-                op.silu,
-                op.stated,
-                op.biased,
-                steps > 0
-            ),
-            source: &source,
-            bindings: &bindings,
-            params: &params,
-            groups: grid(words.div_ceil(packed::WORD_MAIN_GROUP)),
-        })?;
-    }
-    Ok(())
 }
