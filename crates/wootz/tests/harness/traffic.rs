@@ -170,14 +170,15 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         "lanes read windows, or rows of weights, of their own",
     ),
     (
-        &["causal_conv1d", "causal_conv1d_backward"],
-        4.0,
-        "the taps of a channel lie side by side, and so do channels",
-    ),
     (
         &["layer_norm_backward", "rms_norm_backward", "rms_norm_backward_dw"],
         4.0,
         "a lane has two neighbours of a packed type, whose sums it stores one after the other",
+    ),
+    (
+        &["causal_conv1d", "causal_conv1d_backward"],
+        10.0,
+        "the taps of a channel lie side by side, and so do channels; few of them lie beside those of other rows",
     ),
     (&["recurrence"], 4.0, "short lines of several sequences lie apart"),
     (

@@ -210,8 +210,10 @@ fn source(way: &RowSums, dtype: DType, matrices: &[Matrix], gate: Option<Gate>) 
         own += &packed::writer("out", binding, dtype);
         let through = match by {
             Gate::Silu => "gate * wz_sigmoid(gate)",
+            // Half of one and a hyperbolic tangent, which is a sigmoid of twice as much. Fast math would multiply what follows
+            // with the two by themselves, and infinities of both signs meet.
             Gate::GeluTanh => {
-                "0.5 * gate * (1.0 + wz_tanh(0.7978846 * (gate + 0.044715 * (gate * gate * gate))))"
+                "gate * wz_sigmoid(1.5957691 * (gate + 0.044715 * (gate * gate * gate)))"
             }
         };
         let _ = writeln!(
