@@ -2,7 +2,7 @@
 // for the end. Products of one right matrix stay in their order. After an error there are none.
 //
 // Many items a turn: lavapipe ends the loops of a thread after 65,535 turns of all of them together, which are so
-// enough for 690,000 products.
+// enough for 640,000 products.
 struct Params { items: u32, experts: u32, lefts: u32, lhs_offset: u32, rhs_offset: u32 }
 var<immediate> p: Params;
 @group(0) @binding(2) var<storage, read_write> groups_data: array<u32>;

@@ -80,8 +80,11 @@ fn more_products_than_turns_that_some_drivers_grant_a_thread_are_all_computed() 
             of_a[left(item)] += b_of(right(item));
             of_b[right(item)] += a_of(left(item));
         }
-        assert_eq!(gradients[0].to_vec::<f32>()?, of_a, "{device}");
-        assert_eq!(gradients[1].to_vec::<f32>()?, of_b, "{device}");
+        for (name, gradient, want) in [("a", &gradients[0], of_a), ("b", &gradients[1], of_b)] {
+            for (i, (got, want)) in gradient.to_vec::<f32>()?.into_iter().zip(want).enumerate() {
+                assert_eq!(got, want, "the gradient of {name} at {i} on {device}");
+            }
+        }
     }
     Ok(())
 }
