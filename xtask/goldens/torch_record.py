@@ -1,7 +1,7 @@
 """Records results and gradients from PyTorch: python xtask/goldens/torch_record.py
 
-Writes goldens/torch/attention.safetensors and goldens/torch/rows.safetensors, which has cross
-entropy, divergences and layer norms. Everything is computed in float64 from inputs that
+Writes to goldens/torch attention.safetensors, unseen.safetensors with attention of queries that see nothing, and
+rows.safetensors, which has cross entropy, divergences and layer norms. Everything is computed in float64 from inputs that
 float32 holds, and stored as float32.
 """
 import json
@@ -43,6 +43,30 @@ def record(name, arrays, heads, key_heads, queries, keys, dims, mask):
         arrays[f"{name}.{key}"] = value
     for key, value in zip(["dq", "dk", "dv", "dmask"], gradients):
         arrays[f"{name}.{key}"] = value
+
+
+def record_formulas(name, arrays, heads, key_heads, queries, keys, dims):
+    """Causal attention with more queries than keys. PyTorch has NaN in rows that see nothing, so that the formulas are
+    written out: such rows are zeros, and have no gradients."""
+    generator = torch.Generator().manual_seed(sum(name.encode()))
+    q = numbers(generator, 2, heads, queries, dims)
+    k = numbers(generator, 2, key_heads, keys, dims)
+    v = numbers(generator, 2, key_heads, keys, dims)
+    dout = numbers(generator, 2, heads, queries, dims)
+    shown = lower_right(queries, keys)
+    group = heads // key_heads
+    ks, vs = (x.double().repeat_interleave(group, 1) for x in (k, v))
+    scores = (q.double() @ ks.mT * SCALE).masked_fill(~shown, -torch.inf)
+    most = scores.amax(-1, keepdim=True)
+    powers = torch.exp(scores - most.masked_fill(most.isinf(), 0))
+    sums = powers.sum(-1, keepdim=True)
+    p = powers / sums.masked_fill(sums == 0, 1)
+    out, dp = p @ vs, dout.double() @ vs.mT
+    ds = p * (dp - (p * dp).sum(-1, keepdim=True)) * SCALE
+    shared = lambda x: x.unflatten(1, (key_heads, group)).sum(2)
+    dq, dk, dv = ds @ ks, shared(ds.mT @ q.double()), shared(p.mT @ dout.double())
+    named = {"q": q, "k": k, "v": v, "dout": dout, "out": out, "dq": dq, "dk": dk, "dv": dv}
+    arrays.update({f"{name}.{key}": value for key, value in named.items()})
 
 
 def doubles(*arrays):
@@ -106,6 +130,9 @@ def main():
     about = {"recorded_from": f"PyTorch {torch.__version__}", "scale": str(SCALE)}
     root = pathlib.Path(__file__).parents[2]
     write(root / "goldens/torch/attention.safetensors", arrays, about)
+    arrays = {}
+    record_formulas("more_queries", arrays, 4, 2, 9, 5, 8)
+    write(root / "goldens/torch/unseen.safetensors", arrays, about)
     arrays = {}
     cross_entropy("labels", arrays, 5, 37, 0.0, 0)
     cross_entropy("smoothed", arrays, 6, 300, 0.1, 2)

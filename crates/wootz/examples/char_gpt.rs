@@ -106,7 +106,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse(300)?;
     let sample = options.run(|steps| {
         let show = |step: usize, loss: f32| progress(step, steps, loss);
-        let (model, characters) = train(steps, BATCH, show)?;
+        let (model, characters) = train(steps, steps, BATCH, show)?;
         let first = characters.iter().position(|&c| c == 'T').unwrap_or_default();
         let written = write(&model, vec![first as u32], 160)?;
         Ok(written.into_iter().map(|token| characters[token as usize]).collect::<String>())
@@ -115,9 +115,11 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Trains a model, tells the loss of each step, and returns it with the characters it knows.
+/// Trains a model for the first `steps` of a schedule, tells the loss of each step, and returns it with the characters
+/// it knows.
 pub fn train(
     steps: usize,
+    schedule: usize,
     batch_size: usize,
     mut show: impl FnMut(usize, f32),
 ) -> Result<(Gpt, Vec<char>)> {
@@ -136,8 +138,8 @@ pub fn train(
     };
     let count: usize = model.parameters().values().map(Array::size).sum();
     println!("{} characters, {} kinds, {count} parameters", tokens.len(), characters.len());
-    let warmup = (steps / 10).max(1);
-    let rate = vec![linear_schedule(0.0, 6e-3, warmup)?, cosine_decay(6e-3, steps, 1e-4)?];
+    let warmup = (schedule / 10).max(1);
+    let rate = vec![linear_schedule(0.0, 6e-3, warmup)?, cosine_decay(6e-3, schedule, 1e-4)?];
     let mut optimizer = AdamW::new(join_schedules(rate, vec![warmup])?)?.betas([0.9, 0.99])?;
 
     for step in 1..=steps {

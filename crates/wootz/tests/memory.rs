@@ -312,24 +312,51 @@ fn gradients_are_consumed_while_others_are_still_to_come() -> Result<()> {
 #[test]
 fn training_attention_takes_memory_by_length_and_not_by_its_square() -> Result<()> {
     let _turn = take_turn();
+    // Heads, what each beyond the first takes, and whether there is a mask of the keys, or sinks.
+    let kinds = [
+        ("causal", 1, DType::F32, false, false),
+        ("an additive mask with its gradient", 1, DType::F32, true, false),
+        ("sinks with their gradient", 1, DType::F32, false, true),
+        ("two heads", 2, DType::BF16, false, false),
+    ];
     for device in devices() {
         let length = if device.is_gpu() { 512 } else { 4096 };
-        let x = ramp(&device, length * 8).reshape(&[1, 1, length, 8])?;
-        let x = wootz::sin(&x)?;
-        x.eval()?;
-        let before = device.memory().active;
-        device.reset_peak_memory();
-        let attend = |x: &[Array]| {
-            let mask = wootz::Mask::Causal;
-            Ok(vec![wootz::scaled_dot_product_attention(&x[0], &x[1], &x[2], 0.3, mask, None)?])
-        };
-        let inputs = [x.clone(), x.clone(), x.clone()];
-        let (outputs, gradients) = wootz::vjp(attend, &inputs, &[x.clone()])?;
-        wootz::eval(outputs.iter().chain(&gradients))?;
-        let (used, one) = (device.memory().peak - before, (length * 8 * 4) as u64);
-        // The output, three gradients, and the parts of one that are summed.
-        assert!(used <= 16 * one, "{device}: {used} bytes, an array has {one}");
-        assert!(used < (length * length) as u64, "{device}: {used} bytes");
+        for (name, heads, dtype, masked, sinking) in kinds {
+            let of = |shape: &[usize], scale: f64| {
+                let x = ramp(&device, shape.iter().product()) * scale;
+                let x = wootz::sin(&x)?.reshape(shape)?.astype(dtype)?;
+                x.eval()?;
+                Ok::<Array, Error>(x)
+            };
+            let x = of(&[1, heads, length, 8], 1.0)?;
+            let mut inputs = vec![x.clone(), x.clone(), x.clone()];
+            inputs.extend(masked.then(|| of(&[1, 1, 1, length], 0.7)).transpose()?);
+            inputs.extend(sinking.then(|| of(&[heads], 0.7)).transpose()?);
+            let before = device.memory().active;
+            device.reset_peak_memory();
+            let attend = |x: &[Array]| {
+                let (mask, sinks) = (masked.then(|| &x[3]), sinking.then(|| &x[3]));
+                let causal = !masked;
+                let options = wootz::AttentionOptions {
+                    causal,
+                    mask,
+                    sinks,
+                    ..wootz::AttentionOptions::new(0.3)
+                };
+                Ok(vec![wootz::attention(&x[0], &x[1], &x[2], &options)?])
+            };
+            let (outputs, gradients) = wootz::vjp(attend, &inputs, &[x.clone()])?;
+            wootz::eval(outputs.iter().chain(&gradients))?;
+            // Sums are in single precision.
+            let one = (heads * length * 8 * 4) as u64;
+            let used = device.memory().peak - before;
+            println!("{name} on {device}: {used} bytes, {} arrays", used as f64 / one as f64);
+            // The output, three gradients, and the parts of one that are summed.
+            assert!(used <= 16 * one, "{name} on {device}: {used} bytes, an array has {one}");
+            // Scores of all heads in bytes, which no dtype does with.
+            let scores = (heads * length * length) as u64;
+            assert!(used < scores, "{name} on {device}: {used} bytes, scores have {scores}");
+        }
     }
     Ok(())
 }

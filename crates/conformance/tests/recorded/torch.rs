@@ -33,13 +33,16 @@ impl Recorded {
 
 #[test]
 fn attention_and_its_gradients_are_those_of_pytorch() {
-    let recorded = Recorded::load("torch/attention.safetensors");
+    let seen = Recorded::load("torch/attention.safetensors");
+    // Four of the queries see nothing.
+    let unseen = Recorded::load("torch/unseen.safetensors");
     for device in devices() {
-        for (case, causal, masked) in [
-            ("plain", false, false),
-            ("grouped", true, false),
-            ("more_keys", true, false),
-            ("additive", false, true),
+        for (recorded, case, causal, masked) in [
+            (&seen, "plain", false, false),
+            (&seen, "grouped", true, false),
+            (&seen, "more_keys", true, false),
+            (&unseen, "more_queries", true, false),
+            (&seen, "additive", false, true),
         ] {
             let count = if masked { 4 } else { 3 };
             let inputs = &["q", "k", "v", "mask"][..count];

@@ -31,6 +31,9 @@ impl Reduction {
 /// without `axis`, or probabilities of the same shape as the logits. `weights` belong to the
 /// targets; defaults in MLX: none, axis -1, no smoothing, [`Reduction::None`].
 ///
+/// Class numbers out of range are an error, also negative ones. Padding has a class of the range and the weight 0, and
+/// counts in the mean; [`cross_entropy_with`] ignores labels such as -100, or rows by a mask, whatever they hold.
+///
 /// ```
 /// use wootz::{Array, nn::losses::{Reduction, cross_entropy}};
 /// let logits = Array::new([[2.0f32, -1.0], [-1.0, 2.0]])?;
@@ -61,9 +64,10 @@ pub fn cross_entropy(
         return Err(Error::shape(OP, "targets", format!("{expected:?}"), targets.shape()));
     }
     let classes = !probabilities && targets.dtype().is_integer();
-    if classes && along + 1 == logits.rank() && logits.dtype().is_float() {
+    if classes && logits.dtype().is_float() {
         let options = CrossEntropyOptions { label_smoothing, ..Default::default() };
-        let loss = astype(&cross_entropy_with(logits, targets, &options)?, logits.dtype())?;
+        let rows = moveaxis(logits, along as i64, -1)?;
+        let loss = astype(&cross_entropy_with(&rows, targets, &options)?, logits.dtype())?;
         return reduction.apply(weighted(OP, loss, weights)?);
     }
     let logits = subtract(logits, stop_gradient(max(logits, axis, true)?)?)?;

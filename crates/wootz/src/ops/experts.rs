@@ -353,6 +353,10 @@ pub fn combine_experts(y: &Array, weights: &Array) -> Result<Array> {
         let expected = format!("{:?}", &y.shape()[..y.rank().saturating_sub(1)]);
         return Err(Error::shape("combine_experts", "weights", expected, weights.shape()));
     }
+    // Sums have the dtype of the results, and integers would cut them off.
+    if !y.dtype().is_float() {
+        return Err(Error::dtype("combine_experts", "y", "a floating-point type", y.dtype()));
+    }
     let combined = matmul(&expand_dims(weights, -2)?, y)?;
     astype(&squeeze(&combined, -2)?, y.dtype())
 }

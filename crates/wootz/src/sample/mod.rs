@@ -51,6 +51,13 @@ pub struct Xtc {
     pub special_tokens: Vec<u32>,
 }
 
+impl Xtc {
+    fn check(&self, op: &'static str) -> Result<()> {
+        between(op, "threshold", self.threshold, 0.5)?;
+        between(op, "probability", self.probability, 1.0)
+    }
+}
+
 impl Default for Sampler {
     /// The most probable token.
     fn default() -> Sampler {
@@ -61,12 +68,9 @@ impl Default for Sampler {
 
 impl Sampler {
     /// A token (`uint32`) for each row of log-probabilities. Without a key the process's own random
-    /// numbers are used.
+    /// numbers are used. Settings out of range are errors, also where the temperature is 0.
     pub fn sample(&self, logprobs: &Array, key: Option<&Array>) -> Result<Array> {
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            let expected = "a finite number of at least 0";
-            return Err(Error::argument("sample", "temperature", expected, self.temperature));
-        }
+        self.check(vocabulary("sample", logprobs)?)?;
         if self.temperature == 0.0 {
             return argmax(logprobs, -1, false);
         }
@@ -87,6 +91,30 @@ impl Sampler {
         }
         let scaled = multiply(kept, 1.0 / self.temperature)?;
         random::categorical(&scaled, -1, Samples::One, key(1)?.as_ref())
+    }
+
+    /// Checks the settings for so many tokens.
+    fn check(&self, vocabulary: usize) -> Result<()> {
+        const OP: &str = "sample";
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            let expected = "a finite number of at least 0";
+            return Err(Error::argument(OP, "temperature", expected, self.temperature));
+        }
+        between(OP, "top_p", self.top_p, 1.0)?;
+        between(OP, "min_p", self.min_p, 1.0)?;
+        if self.min_tokens_to_keep == 0 || self.min_tokens_to_keep > vocabulary {
+            let (expected, got) = (format!("between 1 and {vocabulary}"), self.min_tokens_to_keep);
+            return Err(Error::argument(OP, "min_tokens_to_keep", expected, got));
+        }
+        // As many as there are is no filter, which 0 says.
+        if self.top_k >= vocabulary {
+            let expected = format!("less than {vocabulary}, the number of tokens");
+            return Err(Error::argument(OP, "top_k", expected, self.top_k));
+        }
+        match &self.xtc {
+            Some(settings) => settings.check(OP),
+            None => Ok(()),
+        }
     }
 }
 
@@ -197,8 +225,7 @@ pub fn min_p(logprobs: &Array, p: f64, keep: usize) -> Result<Array> {
 /// ```
 pub fn xtc(logprobs: &Array, settings: &Xtc, key: Option<&Array>) -> Result<Array> {
     vocabulary("xtc", logprobs)?;
-    between("xtc", "threshold", settings.threshold, 0.5)?;
-    between("xtc", "probability", settings.probability, 1.0)?;
+    settings.check("xtc")?;
     let probabilities = softmax(logprobs, -1)?;
     let likely = greater(&probabilities, settings.threshold)?;
     let least = min(&where_(likely, &probabilities, f64::INFINITY)?, -1, true)?;
@@ -213,7 +240,8 @@ pub fn xtc(logprobs: &Array, settings: &Xtc, key: Option<&Array>) -> Result<Arra
 }
 
 /// Makes logits of `tokens`, those seen lately, less probable: negative ones are multiplied with
-/// `penalty` and others divided by it.
+/// `penalty` and others divided by it. The tokens are `[count]`, for all rows of logits, or there are some for each
+/// row, `[…, count]`.
 ///
 /// ```
 /// use wootz::{Array, sample};
@@ -232,12 +260,13 @@ pub fn repetition_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Resul
     if tokens.size() == 0 {
         return Ok(logits.clone());
     }
-    let seen = logits.index((Ellipsis, tokens))?;
-    let less_likely = where_(less(&seen, 0)?, multiply(&seen, penalty)?, divide(&seen, penalty)?)?;
-    logits.at((Ellipsis, tokens)).set(&less_likely)
+    let less_likely =
+        |seen: &Array| where_(less(seen, 0)?, multiply(seen, penalty)?, divide(seen, penalty)?);
+    set_seen("repetition_penalty", logits, tokens, less_likely)
 }
 
-/// Takes `penalty` from the logit of every token among `tokens`, however often it is there.
+/// Takes `penalty` from the logit of every token among `tokens`, however often it is there. The tokens are those of all
+/// rows of logits or of each, as for [`repetition_penalty`].
 ///
 /// ```
 /// use wootz::{Array, sample};
@@ -252,11 +281,11 @@ pub fn presence_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Result<
     if tokens.size() == 0 {
         return Ok(logits.clone());
     }
-    let seen = subtract(logits.index((Ellipsis, tokens))?, penalty)?;
-    logits.at((Ellipsis, tokens)).set(&seen)
+    set_seen("presence_penalty", logits, tokens, |seen| subtract(seen, penalty))
 }
 
-/// Takes `penalty` from the logit of a token for every time that it is among `tokens`.
+/// Takes `penalty` from the logit of a token for every time that it is among `tokens`, which are those of all rows of
+/// logits or of each, as for [`repetition_penalty`].
 ///
 /// ```
 /// use wootz::{Array, sample};
@@ -271,7 +300,46 @@ pub fn frequency_penalty(logits: &Array, tokens: &Array, penalty: f64) -> Result
     if tokens.size() == 0 {
         return Ok(logits.clone());
     }
-    logits.at((Ellipsis, tokens)).subtract(penalty)
+    if !of_rows("frequency_penalty", logits, tokens)? {
+        return logits.at((Ellipsis, tokens)).subtract(penalty);
+    }
+    let ones = full_like(&astype(tokens, DType::promote(logits.dtype(), DType::F32))?, 1.0)?;
+    let vocabulary = logits.shape()[logits.rank() - 1];
+    let times = take_along_axis_backward(tokens, &ones, -1, vocabulary)?;
+    subtract(logits, astype(&multiply(times, penalty)?, logits.dtype())?)
+}
+
+/// Logits with those of tokens changed.
+fn set_seen(
+    op: &'static str,
+    logits: &Array,
+    tokens: &Array,
+    change: impl Fn(&Array) -> Result<Array>,
+) -> Result<Array> {
+    if of_rows(op, logits, tokens)? {
+        let seen = change(&take_along_axis(logits, tokens, Some(-1))?)?;
+        return put_along_axis(logits, tokens, &seen, Some(-1));
+    }
+    let seen = change(&logits.index((Ellipsis, tokens))?)?;
+    logits.at((Ellipsis, tokens)).set(&seen)
+}
+
+/// Whether there are tokens for each row of logits.
+fn of_rows(op: &'static str, logits: &Array, tokens: &Array) -> Result<bool> {
+    if tokens.rank() <= 1 {
+        return Ok(false);
+    }
+    let rows = &logits.shape()[..logits.rank() - 1];
+    match tokens.shape().split_last() {
+        Some((_, own)) if own == rows => Ok(true),
+        _ => {
+            let expected = format!(
+                "[count], or one with {rows:?} before it for logits of {:?}",
+                logits.shape()
+            );
+            Err(Error::shape(op, "tokens", expected, tokens.shape()))
+        }
+    }
 }
 
 /// Adds a bias to the logits of some tokens.

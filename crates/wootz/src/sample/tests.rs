@@ -212,6 +212,73 @@ fn penalties_touch_the_tokens_seen() {
 }
 
 #[test]
+fn penalties_of_a_batch_touch_each_row_by_its_own_tokens() {
+    for device in devices() {
+        let floats = |x: &[f32], shape: &[usize]| Array::from_slice_on(x, shape, &device).unwrap();
+        let tokens = |x: &[u32], shape: &[usize]| Array::from_slice_on(x, shape, &device).unwrap();
+        let logits = floats(&[1.0, -2.0, 3.0, 4.0, 0.5, -6.0], &[2, 3]);
+        let seen = tokens(&[1, 1, 2, 2, 0, 2], &[2, 3]);
+        let list = |x: Result<Array>| x.unwrap().to_vec::<f32>().unwrap();
+        let repeated = list(repetition_penalty(&logits, &seen, 2.0));
+        assert_eq!(repeated, [1.0, -4.0, 1.5, 2.0, 0.5, -12.0], "{device}");
+        let present = list(presence_penalty(&logits, &seen, 0.5));
+        assert_eq!(present, [1.0, -2.5, 2.5, 3.5, 0.5, -6.5], "{device}");
+        let frequent = list(frequency_penalty(&logits, &seen, 0.5));
+        assert_eq!(frequent, [1.0, -3.0, 2.5, 3.5, 0.5, -7.0], "{device}");
+        // Every row by itself is the same.
+        for row in 0..2 {
+            let own = (logits.index(row).unwrap(), seen.index(row).unwrap());
+            let alone = list(frequency_penalty(&own.0, &own.1, 0.5));
+            assert_eq!(alone, frequent[3 * row as usize..][..3], "{device}");
+        }
+        // Tokens of other rows than there are.
+        for shape in [&[3, 2][..], &[1, 6], &[1, 2, 3]] {
+            let seen = tokens(&[1, 1, 2, 2, 0, 2], shape);
+            for error in [
+                repetition_penalty(&logits, &seen, 2.0).unwrap_err(),
+                presence_penalty(&logits, &seen, 2.0).unwrap_err(),
+                frequency_penalty(&logits, &seen, 2.0).unwrap_err(),
+            ] {
+                let text = error.to_string();
+                assert!(text.contains("[2, 3]") && text.contains(&format!("{shape:?}")), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn settings_of_a_sampler_that_are_out_of_range_are_named_at_any_temperature() {
+    let x = Array::zeros(&[1, 5], DType::F32).unwrap();
+    let xtc = |probability: f64, threshold: f64| {
+        Some(Xtc { probability, threshold, special_tokens: vec![] })
+    };
+    for temperature in [0.0, 0.7] {
+        let with = Sampler { temperature, ..Sampler::default() };
+        for (sampler, argument, number) in [
+            (Sampler { top_p: 1.5, ..with.clone() }, "top_p", "1.5"),
+            (Sampler { top_p: -0.2, ..with.clone() }, "top_p", "-0.2"),
+            (Sampler { top_p: f64::NAN, ..with.clone() }, "top_p", "NaN"),
+            (Sampler { min_p: 7.0, ..with.clone() }, "min_p", "7"),
+            (Sampler { min_p: -0.5, ..with.clone() }, "min_p", "-0.5"),
+            (Sampler { min_p: f64::NAN, ..with.clone() }, "min_p", "NaN"),
+            (Sampler { top_k: 5, ..with.clone() }, "top_k", "5"),
+            (Sampler { top_k: 700, ..with.clone() }, "top_k", "700"),
+            (Sampler { min_tokens_to_keep: 0, ..with.clone() }, "min_tokens_to_keep", "0"),
+            (Sampler { min_tokens_to_keep: 6, ..with.clone() }, "min_tokens_to_keep", "6"),
+            (Sampler { xtc: xtc(1.1, 0.1), ..with.clone() }, "probability", "1.1"),
+            (Sampler { xtc: xtc(0.1, 0.6), ..with.clone() }, "threshold", "0.6"),
+        ] {
+            let error = sampler.sample(&x, None).unwrap_err().to_string();
+            assert!(error.contains(argument) && error.ends_with(number), "{error}");
+        }
+        // Both ends keep all.
+        for top_p in [0.0, 1.0] {
+            Sampler { top_p, top_k: 4, ..with.clone() }.sample(&x, None).unwrap();
+        }
+    }
+}
+
+#[test]
 fn bad_settings_are_named() {
     let x = Array::zeros(&[1, 5], DType::F32).unwrap();
     let errors = [

@@ -86,7 +86,10 @@ const PARTS: &[(&[&str], &str)] = &[
         "keys that no query sees are not read, and rows that see none have no scores",
     ),
     (&["real", "imag"], "one part of a complex number is made of one array of the two"),
-    (&["cross_entropy", "cross_entropy_backward"], "rows that do not count are not read"),
+    (
+        &["cross_entropy", "cross_entropy_backward", "kl_divergence", "kl_divergence_backward"],
+        "rows that do not count are not read",
+    ),
     (&["addmm"], "what is added is not read if it is multiplied by zero"),
     (
         &["gather_mm", "gather_mm_backward"],

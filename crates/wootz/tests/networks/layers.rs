@@ -190,6 +190,27 @@ fn gradients_of_tables_and_losses_are_right() {
 }
 
 #[test]
+fn classes_of_any_axis_are_checked_and_padding_has_no_weight() -> Result<()> {
+    let logits = Array::new([[2.0f32, -1.0, 0.5], [0.0, 1.0, 3.0]])?;
+    let weights = Array::new([1.0f32, 0.0])?;
+    let mean = |logits: &Array, targets: [i32; 2], axis: i64| {
+        let targets = Array::new(targets)?;
+        cross_entropy(logits, &targets, Some(&weights), axis, 0.1, Reduction::Sum)?.item::<f32>()
+    };
+    let turned = logits.transpose()?;
+    let loss = mean(&logits, [1, 0], -1)?;
+    assert_eq!(loss, mean(&turned, [1, 0], 0)?);
+    assert_eq!(loss, mean(&logits, [1, 2], -1)?);
+    for (logits, axis) in [(&logits, -1), (&turned, 0)] {
+        for label in [-1, -100, 3] {
+            let error = mean(logits, [1, label], axis).unwrap_err().to_string();
+            assert!(error.contains(&label.to_string()), "{error}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn running_statistics_are_used_when_not_training() -> Result<()> {
     let mut layer = BatchNorm::new(2)?;
     let x = Array::new([[1.0f32, 2.0], [3.0, 6.0]])?;

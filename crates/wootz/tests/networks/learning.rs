@@ -1,5 +1,5 @@
-//! The examples learn: a small GPT alike on both devices, and again to the last bit (`WOOTZ_STEPS=200` takes
-//! more steps than usual), and a classifier.
+//! The examples learn: a small GPT again to the last bit, and alike on both devices (the first steps, or with
+//! `WOOTZ_STEPS=200` as many on a GPU, too), and a classifier.
 
 use wootz::{Device, with_device};
 
@@ -14,11 +14,13 @@ mod mlp_classifier;
 
 const BATCH: usize = 4;
 
-/// The losses of all steps.
-fn curve(device: &Device) -> Vec<f32> {
-    let steps = std::env::var("WOOTZ_STEPS").map_or(24, |steps| steps.parse().unwrap());
+/// Steps of a whole training, which the CPU does in seconds.
+const STEPS: usize = 200;
+
+/// The losses of the first steps.
+fn curve(device: &Device, steps: usize) -> Vec<f32> {
     let mut losses = Vec::new();
-    let train = || char_gpt::train(steps, BATCH, |_, loss| losses.push(loss));
+    let train = || char_gpt::train(steps, STEPS, BATCH, |_, loss| losses.push(loss));
     with_device(device, train).unwrap();
     losses
 }
@@ -33,11 +35,11 @@ fn a_classifier_tells_the_arms_of_spirals_apart() {
 
 #[test]
 fn a_gpt_learns_alike_on_both_devices_and_again() {
-    let cpu = curve(&Device::cpu());
-    assert_eq!(cpu, curve(&Device::cpu()), "the same bits when repeated");
+    let cpu = curve(&Device::cpu(), STEPS);
+    assert_eq!(cpu, curve(&Device::cpu(), STEPS), "the same bits when repeated");
     let (first, last) = (cpu[0], cpu[cpu.len() - 1]);
     println!("{} steps, from a loss of {first} to {last}", cpu.len());
-    assert!(last < 0.9 * first, "the loss went from {first} to {last}");
+    assert!(last < 0.5 * first, "the loss went from {first} to {last}");
     #[cfg(feature = "gpu")]
     {
         let gpu = match Device::gpu() {
@@ -47,10 +49,13 @@ fn a_gpt_learns_alike_on_both_devices_and_again() {
                 return println!("SKIPPED: {error}");
             }
         };
-        let there = curve(&gpu);
-        assert_eq!(there, curve(&gpu), "the same bits when repeated on a GPU");
+        // A software driver takes minutes for all of them.
+        let steps = std::env::var("WOOTZ_STEPS").map_or(24, |steps| steps.parse().unwrap());
+        let there = curve(&gpu, steps.min(STEPS));
+        assert_eq!(there, curve(&gpu, there.len()), "the same bits when repeated on a GPU");
         let off = cpu.iter().zip(&there).map(|(here, there)| f64::from((here - there).abs()));
-        println!("curves of both devices are {:e} apart at most", wootz::testing::worst(off));
+        let worst = wootz::testing::worst(off);
+        println!("curves of both devices are {worst:e} apart at most in {} steps", there.len());
         for (step, (here, there)) in cpu.iter().zip(&there).enumerate() {
             assert!((here - there).abs() <= 1e-3, "step {}: {here} and {there}", step + 1);
         }

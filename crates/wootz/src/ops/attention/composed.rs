@@ -170,8 +170,8 @@ fn seen(spec: &AttentionSpec, scores: &Array, lengths: &[Array]) -> Result<Optio
     if spec.causal {
         let positions = add(&rows, shift)?;
         and(greater_equal(&positions, &columns)?)?;
-        if let Some(window) = spec.window {
-            and(less(&positions, add(&columns, window as i64)?)?)?;
+        if let Some(window) = spec.reach(scores.shape()[3]) {
+            and(less(&positions, add(&columns, window)?)?)?;
         }
     }
     Ok(seen)

@@ -100,6 +100,11 @@ impl AttentionSpec {
         (self.mask != MaskKind::None) as usize + sinks as usize + self.lengths.count()
     }
 
+    /// The window, of which no more counts than there are keys: a larger one would not fit numbers of 32 bits.
+    pub(super) fn reach(&self, keys: usize) -> Option<i64> {
+        self.window.map(|window| window.min(keys) as i64)
+    }
+
     /// The keys that query `row`, which is of this sequence, sees by its position.
     pub(super) fn sees(&self, row: usize, sequence: &Sequence) -> Range<usize> {
         let Sequence { queries, keys } = sequence;
@@ -107,7 +112,7 @@ impl AttentionSpec {
         // One past the query's own position; there may be more queries than keys.
         let next = row as i64 + 1 + length - queries.end as i64;
         let end = if self.causal { next.clamp(0, length) } else { length };
-        let start = self.window.map_or(0, |window| (next - window as i64).clamp(0, end));
+        let start = self.reach(keys.len()).map_or(0, |window| (next - window).clamp(0, end));
         keys.start + start as usize..keys.start + end as usize
     }
 }

@@ -300,6 +300,36 @@ fn the_explicit_level_runs_the_same_kernels_in_given_memory() {
 }
 
 #[test]
+fn windows_longer_than_any_text_hide_nothing() {
+    let causal = AttentionOptions { causal: true, ..AttentionOptions::new(0.5) };
+    for device in devices() {
+        // Queries before the first key have the lowest positions.
+        for lengths in [[5, 9], [9, 5]] {
+            let x = given(&device, [2, 1], lengths, 4);
+            let inputs = [x.q.clone(), x.k.clone(), x.v.clone()];
+            let pushed = |options: &AttentionOptions<'_>| {
+                let function = |x: &[Array]| Ok(vec![attention(&x[0], &x[1], &x[2], options)?]);
+                let tangents = crate::autograd::jvp(function, &inputs, &inputs).unwrap().1;
+                [trained(&x, options), tangents].concat()
+            };
+            let bits =
+                |x: &[Array]| -> Vec<Vec<f32>> { x.iter().map(|x| x.to_vec().unwrap()).collect() };
+            let all = bits(&pushed(&causal));
+            for window in [9, 1 << 32, i64::MAX] {
+                let found = bits(&pushed(&AttentionOptions { window: Some(window), ..causal }));
+                assert_eq!(found, all, "a window of {window}, {lengths:?}, on {device}");
+            }
+            let widest = AttentionSpec { window: Some(usize::MAX), ..AttentionSpec::causal(0.5) };
+            let op = Attention::new(widest);
+            let got = Array::apply(op, &inputs.each_ref()).unwrap();
+            assert_eq!(got.to_vec::<f32>().unwrap(), all[0], "{lengths:?} on {device}");
+            let plain = &op.composed(&inputs).unwrap().unwrap()[0];
+            assert!(error(plain, &got) < 1e-5, "{lengths:?} on {device}");
+        }
+    }
+}
+
+#[test]
 fn bad_arguments_are_errors_with_the_numbers() {
     let cpu = Device::cpu();
     let x = |shape: &[usize]| Array::zeros(shape, DType::F32).unwrap();

@@ -2,7 +2,7 @@
 
 use super::{
     CrossEntropy, CrossEntropyBackward, CrossEntropyOptions, KlDivergence, KlDivergenceBackward,
-    KlSide, cross_entropy_with, kl_divergence, wide,
+    KlDivergenceOptions, KlSide, cross_entropy_with, kl_divergence, kl_divergence_with, wide,
 };
 use crate::array::{Array, DType};
 use crate::error::Result;
@@ -19,7 +19,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         summed(Case::new(label, &[shape, rows], move |x| {
             Ok(vec![cross_entropy_with(&x[0], &x[1], &options)?])
         }))
-        .fixed(1, DType::I32, -(classes as f64)..classes as f64)
+        .fixed(1, DType::I32, 0.0..classes as f64)
     };
     let plain = CrossEntropyOptions::default();
     let smooth = CrossEntropyOptions { label_smoothing: SMOOTHING, ..plain };
@@ -67,25 +67,43 @@ pub(crate) fn entries() -> Vec<Entry> {
         divergence(&[2, 4, 2]),
         divergence(&[0, 4]),
         summed(Case::new("pieces, all results", &[&[2, 1025], &[2, 1025]], |x| {
-            all_results(KlDivergence, x)
+            all_results(KlDivergence { masked: false }, x)
         })),
+        summed(Case::new("masked", &[&[2, 3, 6], &[2, 3, 6], &[2, 3]], |x| {
+            let options = KlDivergenceOptions { mask: Some(&x[2]) };
+            Ok(vec![kl_divergence_with(&x[0], &x[1], &options)?])
+        }))
+        .fixed(2, DType::Bool, 0.0..2.0),
+        summed(Case::new("masked, all results", &[&[7, 5], &[7, 5], &[7]], |x| {
+            all_results(KlDivergence { masked: true }, x)
+        }))
+        .fixed(2, DType::Bool, 0.0..2.0),
     ];
-    let kl_backward = [KlSide::Targets, KlSide::Predictions].map(|side| {
+    let divergence_backward = |side: KlSide, masked: bool| {
         let rows: &[usize] = &[3];
-        let shapes: [&[usize]; 6] = [&[3, 9], &[3, 9], rows, rows, rows, rows];
-        let mut case = summed(Case::new(format!("{side:?}"), &shapes, move |x| {
-            with_numbers(KlDivergenceBackward(side), x, 2)
+        let mut shapes: Vec<&[usize]> = vec![&[3, 9], &[3, 9], rows, rows, rows, rows];
+        let mut label = format!("{side:?}");
+        if masked {
+            shapes.push(rows);
+            label.push_str(", masked");
+        }
+        let first = 2 + masked as usize;
+        let mut case = summed(Case::new(label, &shapes, move |x| {
+            with_numbers(KlDivergenceBackward { side, masked }, x, first)
         }));
-        for lse in 3..5 {
+        for lse in first + 1..first + 3 {
             case.inputs[lse].range = 2.5..4.0;
         }
-        case
+        if masked { case.fixed(2, DType::Bool, 0.0..2.0) } else { case }
+    };
+    let kl_backward = [false, true].into_iter().flat_map(|masked| {
+        [KlSide::Targets, KlSide::Predictions].map(|side| divergence_backward(side, masked))
     });
     vec![
         entry("cross_entropy", cross_entropy),
         entry("cross_entropy_backward", cross_entropy_backward),
         entry("kl_divergence", kl),
-        entry("kl_divergence_backward", kl_backward.into()),
+        entry("kl_divergence_backward", kl_backward.collect()),
     ]
 }
 

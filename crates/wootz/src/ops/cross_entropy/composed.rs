@@ -1,6 +1,7 @@
 //! Losses over a vocabulary made of plainer operations.
 
-use super::{KlSide, Labels, wide};
+use super::kl::logits_and_mask;
+use super::{KlDivergenceBackward, KlSide, Labels, wide};
 use crate::array::{Array, DType};
 use crate::error::Result;
 use crate::ops::*;
@@ -38,7 +39,6 @@ pub(super) fn backward(labels: Labels, inputs: &[Array]) -> Result<Vec<Array>> {
     let safe = safe_labels(&inputs[1], counts.as_ref())?;
     let numbers = with_device(x.device(), || arange(0, classes, 1, DType::I32))?;
     let safe = astype(&safe, DType::I32)?;
-    let safe = where_(less(&safe, 0)?, add(&safe, classes as i32)?, &safe)?;
     let hot = equal(&expand_dims(&safe, -1)?, numbers)?;
     let even = labels.smoothing / classes as f64;
     let target = add(multiply(astype(&hot, logits.dtype())?, 1.0 - labels.smoothing)?, even)?;
@@ -81,31 +81,47 @@ fn safe_labels(labels: &Array, counts: Option<&Array>) -> Result<Array> {
 }
 
 /// Divergence and both log-sum-exps of each row.
-pub(super) fn kl(inputs: &[Array]) -> Result<Vec<Array>> {
-    let dtype = wide(inputs[0].dtype());
-    let [p, q] = [&inputs[0], &inputs[1]].map(|logits| astype(logits, dtype));
-    let (p, q) = (p?, q?);
+pub(super) fn kl(masked: bool, inputs: &[Array]) -> Result<Vec<Array>> {
+    let (p, q) = both(masked, inputs)?;
     let (lse_p, lse_q) = (log_sums(&p)?, log_sums(&q)?);
     let chances = exp(subtract(&p, expand_dims(&lse_p, -1)?)?)?;
     let apart = subtract(&p, &q)?;
     let terms = where_(equal(&chances, 0)?, 0, multiply(&chances, apart)?)?;
     let level = subtract(&lse_q, &lse_p)?;
-    Ok(vec![add(sum(&terms, -1, false)?, level)?, lse_p, lse_q])
+    let results = vec![add(sum(&terms, -1, false)?, level)?, lse_p, lse_q];
+    match masked {
+        true => results.into_iter().map(|result| where_(&inputs[2], result, 0)).collect(),
+        false => Ok(results),
+    }
+}
+
+/// Both arrays of logits, wide enough, with zeros in rows that do not count: whatever is there, gradients through it
+/// are zeros.
+fn both(masked: bool, inputs: &[Array]) -> Result<(Array, Array)> {
+    let safe = |logits: &Array| {
+        let logits = astype(logits, wide(logits.dtype()))?;
+        if masked { where_(expand_dims(&inputs[2], -1)?, logits, 0) } else { Ok(logits) }
+    };
+    Ok((safe(&inputs[0])?, safe(&inputs[1])?))
 }
 
 /// The gradient of one side's logits.
-pub(super) fn kl_backward(side: KlSide, inputs: &[Array]) -> Result<Vec<Array>> {
-    let dtype = wide(inputs[0].dtype());
-    let column = |input: usize| expand_dims(&inputs[input], -1);
-    let p_log = subtract(astype(&inputs[0], dtype)?, column(3)?)?;
-    let q_log = subtract(astype(&inputs[1], dtype)?, column(4)?)?;
+pub(super) fn kl_backward(op: KlDivergenceBackward, inputs: &[Array]) -> Result<Vec<Array>> {
+    let (p, q) = both(op.masked, inputs)?;
+    let numbers = &inputs[logits_and_mask(op.masked)..];
+    let column = |number: usize| expand_dims(&numbers[number], -1);
+    let (p_log, q_log) = (subtract(p, column(1)?)?, subtract(q, column(2)?)?);
     let p = exp(&p_log)?;
-    let gradient = match side {
+    let gradient = match op.side {
         KlSide::Predictions => subtract(exp(&q_log)?, p)?,
         KlSide::Targets => {
-            let slope = subtract(subtract(&p_log, &q_log)?, column(2)?)?;
+            let slope = subtract(subtract(&p_log, &q_log)?, column(0)?)?;
             where_(equal(&p, 0)?, 0, multiply(&p, slope)?)?
         }
     };
-    Ok(vec![astype(&multiply(gradient, column(5)?)?, inputs[0].dtype())?])
+    let mut gradient = multiply(gradient, column(3)?)?;
+    if op.masked {
+        gradient = where_(expand_dims(&inputs[2], -1)?, gradient, 0)?;
+    }
+    Ok(vec![astype(&gradient, inputs[0].dtype())?])
 }

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::{KlSide, Labels, rows_of};
+use super::kl::logits_and_mask;
+use super::{KlDivergenceBackward, KlSide, Labels, rows_of};
 use crate::array::DType;
 use crate::cpu::simd::rows::{self, Float, LANES, Lanes};
 use crate::cpu::simd::{Ahead, Real, stream};
@@ -39,12 +40,12 @@ pub(super) fn backward(call: &mut CpuCall<'_>, labels: Labels) -> Result<()> {
     for_dtype!(call, backward_as, labels)
 }
 
-pub(super) fn kl(call: &mut CpuCall<'_>) -> Result<()> {
-    for_dtype!(call, kl_as)
+pub(super) fn kl(call: &mut CpuCall<'_>, masked: bool) -> Result<()> {
+    for_dtype!(call, kl_as, masked)
 }
 
-pub(super) fn kl_backward(call: &mut CpuCall<'_>, side: KlSide) -> Result<()> {
-    for_dtype!(call, kl_backward_as, side)
+pub(super) fn kl_backward(call: &mut CpuCall<'_>, op: KlDivergenceBackward) -> Result<()> {
+    for_dtype!(call, kl_backward_as, op)
 }
 
 /// Elements that are computed in one of the float types.
@@ -59,13 +60,12 @@ fn targets(call: &CpuCall<'_>, labels: Labels, columns: usize) -> Result<Vec<Opt
         if ignored || mask.is_some_and(|mask| mask[row] == 0) {
             return Ok(None);
         }
-        let from_front = if label < 0 { label + columns as i128 } else { label };
-        if !(0..columns as i128).contains(&from_front) {
+        if !(0..columns as i128).contains(&label) {
             let got = label.clamp(i64::MIN as i128, i64::MAX as i128) as i64;
             let argument = argument_name(call.op, 1);
             return Err(Error::Index { op: call.op.name(), argument, got, length: columns });
         }
-        Ok(Some(from_front as usize))
+        Ok(Some(label as usize))
     };
     macro_rules! body {
         ($index:ty) => {
@@ -322,9 +322,10 @@ fn store<T: Element>(values: &[T::Wide], narrow: &mut [T; PIECE], out: &mut [T],
     stream::copy_if(streamed, narrow, out);
 }
 
-fn kl_as<T: Element>(call: &mut CpuCall<'_>) -> Result<()> {
+fn kl_as<T: Element>(call: &mut CpuCall<'_>, masked: bool) -> Result<()> {
     let (rows, columns) = rows_of(call.meta(0));
     let (p, q) = (call.input::<T>(0)?, call.input::<T>(1)?);
+    let mask = if masked { Some(call.input::<u8>(2)?) } else { None };
     let per_task = rows::per_task(rows, columns);
     let op = call.op;
     let misaligned = |error| Error::argument(op.name(), "outputs", "aligned memory", error);
@@ -339,6 +340,11 @@ fn kl_as<T: Element>(call: &mut CpuCall<'_>) -> Result<()> {
         let mut tiles = Tiles::<T>::new();
         for (place, divergence) in divergences.iter_mut().enumerate() {
             let row = task * per_task + place;
+            if mask.is_some_and(|mask| mask[row] == 0) {
+                *divergence = T::Wide::ZERO;
+                (p_sums[place], q_sums[place]) = (T::Wide::ZERO, T::Wide::ZERO);
+                continue;
+            }
             let [p, q] = [p, q].map(|x| &x[row * columns..(row + 1) * columns]);
             let (p_found, q_found, cross) = crate::cpu::simd::run(Kl { p, q, tiles: &mut tiles });
             let (p_lse, q_lse) = (p_found.lse(p), q_found.lse(q));
@@ -403,18 +409,24 @@ fn weighted<W: Float>(weight: W, value: W) -> W {
     if weight == W::ZERO { W::ZERO } else { weight * value }
 }
 
-fn kl_backward_as<T: Element>(call: &mut CpuCall<'_>, side: KlSide) -> Result<()> {
+fn kl_backward_as<T: Element>(call: &mut CpuCall<'_>, op: KlDivergenceBackward) -> Result<()> {
+    let KlDivergenceBackward { side, masked } = op;
     let (rows, columns) = rows_of(call.meta(0));
     let (p, q) = (call.input::<T>(0)?, call.input::<T>(1)?);
+    let mask = if masked { Some(call.input::<u8>(2)?) } else { None };
     let mut numbers: [&[T::Wide]; 4] = [&[]; 4];
     for (index, numbers) in numbers.iter_mut().enumerate() {
-        *numbers = call.input::<T::Wide>(2 + index)?;
+        *numbers = call.input::<T::Wide>(logits_and_mask(masked) + index)?;
     }
     let streamed = stream::pays(call.output_meta(0).bytes());
     let per_task = rows::per_task(rows, columns);
     threads::chunks_mut(call.output::<T>(0)?, per_task * columns, |task, out| {
         let mut tiles = Tiles::<T>::new();
         for (row, out) in (task * per_task..).zip(out.chunks_exact_mut(columns)) {
+            if mask.is_some_and(|mask| mask[row] == 0) {
+                out.fill(T::zeroed());
+                continue;
+            }
             let [p, q] = [p, q].map(|x| &x[row * columns..(row + 1) * columns]);
             let numbers = numbers.map(|numbers| numbers[row]);
             let tiles = &mut tiles;

@@ -1,7 +1,8 @@
 //! Losses over a vocabulary on the GPU: one workgroup per row forward, one thread per word of the
 //! gradient backward. Labels are checked by a launch of their own before anything is written.
 
-use super::{KlSide, Labels, rows_of};
+use super::kl::logits_and_mask;
+use super::{KlDivergenceBackward, KlSide, Labels, rows_of};
 use crate::array::{Class, DType};
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
@@ -32,19 +33,23 @@ pub(super) fn backward(call: &mut GpuCall<'_>, labels: Labels) -> Result<()> {
     text.gradient(call, true)
 }
 
-pub(super) fn kl(call: &mut GpuCall<'_>) -> Result<()> {
+pub(super) fn kl(call: &mut GpuCall<'_>, masked: bool) -> Result<()> {
     let mut text = Text::new(call, &["targets", "predictions"], 0.0);
+    text.mask(call, masked);
     text.write("divergence", 0).write("targets_lse", 1).write("predictions_lse", 2);
     text.add(ONLINE).add(include_str!("kl.wgsl"));
     let groups = grid(text.rows);
     text.launch(call, "row", false, groups)
 }
 
-pub(super) fn kl_backward(call: &mut GpuCall<'_>, side: KlSide) -> Result<()> {
+pub(super) fn kl_backward(call: &mut GpuCall<'_>, op: KlDivergenceBackward) -> Result<()> {
+    let (side, first) = (op.side, logits_and_mask(op.masked));
     let mut text = Text::new(call, &["targets", "predictions"], 0.0);
-    text.read(call, "targets_lse", 3).read(call, "predictions_lse", 4).read(call, "g", 5);
+    text.mask(call, op.masked);
+    text.read(call, "targets_lse", first + 1).read(call, "predictions_lse", first + 2);
+    text.read(call, "g", first + 3);
     match side {
-        KlSide::Targets => text.read(call, "divergence", 2),
+        KlSide::Targets => text.read(call, "divergence", first),
         // It does not ask for the divergence.
         KlSide::Predictions => text.word("divergence_offset", 0).add(NO_DIVERGENCE),
     };
@@ -146,19 +151,32 @@ impl Text {
     fn labels(&mut self, call: &GpuCall<'_>, labels: Labels) -> &mut Text {
         let dtype = call.meta(1).dtype;
         self.read(call, "labels", 1);
-        let mut counts = match labels.masked {
-            true => {
-                self.read(call, "mask", 2);
-                "mask(p.mask_offset + row) != 0u".to_string()
-            }
-            false => "true".to_string(),
-        };
+        let mut counts = self.masked(call, labels.masked);
         if let Some(ignored) = ignored_literal(labels.ignored, dtype) {
             counts = format!("({counts}) && labels(p.labels_offset + row) != {ignored}");
         }
+        self.counts(&counts);
+        self.add(&place_function(dtype, false)).add(include_str!("labels.wgsl"))
+    }
+
+    /// `counts(row)` by a mask, if there is one.
+    fn mask(&mut self, call: &GpuCall<'_>, masked: bool) -> &mut Text {
+        let counts = self.masked(call, masked);
+        self.counts(&counts)
+    }
+
+    /// Whether a row counts by the mask, which is the third input if there is one, as WGSL.
+    fn masked(&mut self, call: &GpuCall<'_>, masked: bool) -> String {
+        if !masked {
+            return "true".into();
+        }
+        self.read(call, "mask", 2);
+        "mask(p.mask_offset + row) != 0u".into()
+    }
+
+    fn counts(&mut self, counts: &str) -> &mut Text {
         self.key.push_str(&format!(" {counts}"));
-        self.add(&format!("fn counts(row: u32) -> bool {{ return {counts}; }}\n"));
-        self.add(&place_function(dtype, true)).add(include_str!("labels.wgsl"))
+        self.add(&format!("fn counts(row: u32) -> bool {{ return {counts}; }}\n"))
     }
 
     /// A gradient in the first output by `gradient(i)`. A guarded one writes nothing once a bad

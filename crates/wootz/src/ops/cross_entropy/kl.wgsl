@@ -5,7 +5,9 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
         @builtin(local_invocation_index) lid: u32) {
     let row = wid.x + wid.y * groups.x;
     // The last groups of a grid may lie past the end; they still meet the barriers.
-    let columns = select(0u, p.columns, row < p.rows);
+    var counted = false;
+    if (row < p.rows) { counted = counts(row); }
+    let columns = select(0u, p.columns, counted);
     var targets_online = Online(LOWEST, 0.0);
     var predictions_online = Online(LOWEST, 0.0);
     var kinds = vec2u(0u);
@@ -36,6 +38,12 @@ fn main(@builtin(workgroup_id) wid: vec3u, @builtin(num_workgroups) groups: vec3
     kinds.y = kinds_over_group(kinds.y, lid);
     impossible = kinds_over_group(impossible, lid);
     if (lid != 0u || row >= p.rows) { return; }
+    if (!counted) {
+        targets_lse_data[row] = 0.0;
+        predictions_lse_data[row] = 0.0;
+        divergence_data[row] = 0.0;
+        return;
+    }
     let targets_lse = log_sum(targets_online, kinds.x);
     let predictions_lse = log_sum(predictions_online, kinds.y);
     targets_lse_data[row] = targets_lse;

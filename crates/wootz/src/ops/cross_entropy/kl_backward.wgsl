@@ -1,6 +1,7 @@
 // An element of the gradient of one side's logits.
 fn gradient(i: u32) -> f32 {
     let row = i / p.columns;
+    if (!counts(row)) { return 0.0; }
     let a = targets(p.targets_offset + i) - targets_lse(p.targets_lse_offset + row);
     let b =
         predictions(p.predictions_offset + i) - predictions_lse(p.predictions_lse_offset + row);

@@ -17,7 +17,10 @@ mod tests;
 pub use backward::CrossEntropyBackward;
 pub(crate) use cases::entries;
 pub use forward::CrossEntropy;
-pub use kl::{KlDivergence, KlDivergenceBackward, KlSide, kl_divergence};
+pub use kl::{
+    KlDivergence, KlDivergenceBackward, KlDivergenceOptions, KlSide, kl_divergence,
+    kl_divergence_with,
+};
 
 use crate::array::{Array, DType, Meta};
 use crate::error::{Error, Result};
@@ -37,7 +40,8 @@ pub struct CrossEntropyOptions<'a> {
 }
 
 /// Cross entropy over the last axis: `logsumexp(logits) - logits[label]`, in `float32`, of the
-/// labels' shape. Labels out of range are an error; negative ones count from the end.
+/// labels' shape. Labels out of range are an error, and so are negative ones, which MLX counts from the end: -100
+/// marks padding in other libraries, see [`cross_entropy_with`].
 ///
 /// ```
 /// use wootz::{Array, fast};

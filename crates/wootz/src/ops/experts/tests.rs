@@ -1,6 +1,6 @@
 //! The router: ties on both devices, groups as mlx-lm has them, and errors.
 
-use super::{ExpertGroups, Router, Scores, Ties, router};
+use super::{ExpertGroups, Router, Scores, Ties, combine_experts, router};
 use crate::array::{Array, DType};
 use crate::device::{Device, with_device};
 use crate::error::Result;
@@ -57,6 +57,58 @@ fn groups_and_a_bias_choose_as_deepseek_does() -> Result<()> {
 }
 
 #[test]
+fn more_experts_than_a_workgroup_holds_are_chosen_by_groups_and_a_bias_on_every_device()
+-> Result<()> {
+    const EXPERTS: usize = 1100;
+    const GROUP: usize = 100;
+    let spread = |factor: usize, size: f32| -> Vec<f32> {
+        (0..EXPERTS).map(|i| ((i * factor % EXPERTS) as f32 / 550.0 - 1.0) * size).collect()
+    };
+    let rows = [spread(7, 3.0), spread(373, 2.0)];
+    let bias = spread(57, 0.3);
+    for device in crate::testing::devices() {
+        for dtype in [DType::F32, DType::BF16] {
+            let array =
+                |x: &[f32], shape: &[usize]| Array::from_slice_on(x, shape, &device)?.astype(dtype);
+            let (logits, bias) = (array(&rows.concat(), &[2, EXPERTS])?, array(&bias, &[EXPERTS])?);
+            let held = |x: &Array| x.astype(DType::F32)?.to_vec::<f32>();
+            let options = Router {
+                scores: Scores::Sigmoid,
+                groups: Some(ExpertGroups { count: EXPERTS / GROUP, keep: 4, best: 2 }),
+                bias: Some(&bias),
+                renormalise: true,
+                ..Router::new(6)
+            };
+            let routes = router(&logits, &options)?;
+            let (indices, weights) = (routes.indices.to_vec::<u32>()?, held(&routes.weights)?);
+            let (logits, bias) = (held(&logits)?, held(&bias)?);
+            for (row, logits) in logits.chunks(EXPERTS).enumerate() {
+                let scores: Vec<f32> = logits.iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
+                let preferred: Vec<f32> = scores.iter().zip(&bias).map(|(s, b)| s + b).collect();
+                let best_of_group = |group: usize| {
+                    let mut own = preferred[group * GROUP..][..GROUP].to_vec();
+                    own.sort_by(|a, b| b.total_cmp(a));
+                    own[0] + own[1]
+                };
+                let mut groups: Vec<usize> = (0..EXPERTS / GROUP).collect();
+                groups.sort_by(|&a, &b| best_of_group(b).total_cmp(&best_of_group(a)));
+                let of_groups = |&expert: &usize| groups[..4].contains(&(expert / GROUP));
+                let mut experts: Vec<usize> = (0..EXPERTS).filter(of_groups).collect();
+                experts.sort_by(|&a, &b| preferred[b].total_cmp(&preferred[a]));
+                let total: f32 = experts[..6].iter().map(|&expert| scores[expert]).sum();
+                for (place, &expert) in experts[..6].iter().enumerate() {
+                    let (index, weight) = (indices[6 * row + place], weights[6 * row + place]);
+                    assert_eq!(index as usize, expert, "row {row}, {dtype} on {device}");
+                    let want = scores[expert] / total;
+                    assert!((weight - want).abs() < 1e-6, "{weight} and {want} on {device}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn the_weights_of_experts_are_scaled_behind_their_sum_on_every_device() -> Result<()> {
     for device in crate::testing::devices() {
         with_device(&device, || {
@@ -73,6 +125,17 @@ fn the_weights_of_experts_are_scaled_behind_their_sum_on_every_device() -> Resul
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+#[test]
+fn results_of_experts_that_are_integers_are_errors_instead_of_cut_off_sums() -> Result<()> {
+    let y = Array::ones(&[2, 3, 4], DType::I32)?;
+    let weights = Array::ones(&[2, 3], DType::F32)?;
+    let error = combine_experts(&y, &weights).unwrap_err();
+    assert!(matches!(error, crate::Error::Dtype { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("combine_experts") && text.contains("int32"), "{text}");
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 //! element is summed in single precision and rounded once.
 //!
 //! The updates come with the order that puts those of one window side by side, so that a window's sum is one task's, or
-//! one thread's for each element, and beside the result memory is needed for the indices only.
+//! one thread's for each element, and beside the result memory is needed for the indices only. On a GPU a thread adds up
+//! no more than a part of fixed length, and sums of windows in several parts are put together in a second pass: an
+//! index may be there 100,000 times, as padding is.
 
 use half::{bf16, f16};
 use smallvec::SmallVec;
@@ -53,6 +55,10 @@ struct AddWindows {
     rules: Rules,
 }
 
+/// Updates that a thread of a GPU adds up.
+#[cfg(feature = "gpu")]
+const PART: usize = 256;
+
 /// The input that indices begin with.
 const FIRST_INDEX: usize = 2;
 
@@ -84,8 +90,14 @@ impl Op for AddWindows {
         Ok(Metas::from_elem(Meta::new(self.op, &self.shape, inputs[0].dtype)?, 1))
     }
 
-    fn scratch(&self, _: &[&Meta], gpu: bool) -> usize {
-        self.rules.scratch(gpu)
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        // On a GPU, offsets and then sums: of each part of a window that begins there, and of one that others began.
+        let sums = match gpu {
+            #[cfg(feature = "gpu")]
+            true if self.parts() > 1 => 2 * self.parts() * (inputs[0].size() / self.rules.count()),
+            _ => 0,
+        };
+        self.rules.scratch(gpu) + sums * size_of::<f32>()
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
@@ -111,16 +123,25 @@ impl Op for AddWindows {
         words.push("order_offset", order.layout.offset);
         words.push("count", self.rules.count());
         words.push("run", after.len());
+        words.push("parts", self.parts());
         words.walk("before", &before);
         words.walk("after", &after);
+        let functions = format!(
+            "const PART = {PART}u;\n\
+             fn window_of(rank: u32) -> u32 {{ return offsets(order(p.order_offset + rank)); }}\n\
+             fn sum_at(outer: u32, part: u32, begins: bool) -> u32 {{\n\
+             let number = (outer * p.parts + part) * 2u + select(0u, 1u, begins);\n\
+             return p.count + number * p.run;\n}}\n"
+        );
         let source = || {
             [
                 packed::PACKING,
                 &words.text(),
-                &packed::reader("updates", 0, dtype),
-                &packed::reader("order", 1, DType::U32),
-                &packed::writer("out", 2, dtype),
+                &packed::reader("order", 0, DType::U32),
+                &packed::writer("out", 1, dtype),
+                &packed::reader("updates", 2, dtype),
                 &self.rules.reader(3),
+                &functions,
                 super::raw::MAIN,
                 include_str!("add_windows.wgsl"),
             ]
@@ -129,9 +150,36 @@ impl Op for AddWindows {
         call.launch(&Kernel {
             variant: format!("add windows {dtype}{}", words.key()),
             source: &source,
-            bindings: &self.rules.bind(&[Bind::Input(0), Bind::Input(1), Bind::Output(0)]),
+            bindings: &self.rules.bind(&[Bind::Input(1), Bind::Output(0), Bind::Input(0)]),
             params: &words.words,
             groups: super::raw::threads_grid(updates.size()),
+        })?;
+        if self.parts() == 1 {
+            return Ok(());
+        }
+        let threads = updates.size() / self.rules.count() * self.parts();
+        let mut params = words.words.clone();
+        // The first is how many threads have something to do.
+        params[0] = threads as u32;
+        let source = || {
+            [
+                packed::PACKING,
+                &words.text(),
+                &packed::reader("order", 0, DType::U32),
+                &packed::writer("out", 1, dtype),
+                &self.rules.reader(2),
+                &functions,
+                super::raw::MAIN,
+                include_str!("add_parts.wgsl"),
+            ]
+            .concat()
+        };
+        call.launch(&Kernel {
+            variant: format!("add parts {dtype}{}", words.key()),
+            source: &source,
+            bindings: &self.rules.bind(&[Bind::Input(1), Bind::Output(0)]),
+            params: &params,
+            groups: super::raw::threads_grid(threads),
         })
     }
 
@@ -171,6 +219,12 @@ impl Op for AddWindows {
 }
 
 impl AddWindows {
+    /// How many parts the updates are cut into.
+    #[cfg(feature = "gpu")]
+    fn parts(&self) -> usize {
+        self.rules.count().div_ceil(PART)
+    }
+
     fn run_as<T>(&self, call: &mut CpuCall<'_>, offsets: &[usize]) -> Result<()>
     where
         T: Storage<Wide = f32> + bytemuck::Pod + Send + Sync,

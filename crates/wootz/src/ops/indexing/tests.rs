@@ -549,6 +549,43 @@ fn gradients_of_repeated_indices_are_rounded_once() -> Result<()> {
 }
 
 #[test]
+fn gradients_of_an_index_that_is_nearly_everywhere_are_exact() -> Result<()> {
+    // More than the turns that some drivers grant a thread, and windows that begin and end at and around the ends of
+    // parts.
+    let counts = [1usize, 255, 256, 257, 0, 512, 3, 70_000, 0, 40, 256];
+    let count = counts.iter().sum::<usize>();
+    let sorted: Vec<i32> =
+        counts.iter().enumerate().flat_map(|(id, &times)| vec![id as i32; times]).collect();
+    let step = 7919;
+    assert!(!count.is_multiple_of(step));
+    let indices: Vec<i32> = (0..count).map(|i| sorted[i * step % count]).collect();
+    let value = |i: usize| (i * 31 % 5) as i32;
+    let updates: Vec<i32> = (0..2 * count).map(value).collect();
+    let mut expected = vec![0; 2 * counts.len()];
+    for (i, &id) in indices.iter().enumerate() {
+        (0..2).for_each(|dim| expected[2 * id as usize + dim] += updates[2 * i + dim]);
+    }
+    for device in devices() {
+        let ids = ints(&indices, &[count], &device);
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let x = astype(&ints(&vec![0; 2 * counts.len()], &[counts.len(), 2], &device), dtype)?;
+            let dy = astype(&ints(&updates, &[count, 2], &device), dtype)?;
+            let taken = |x: &[Array]| Ok(vec![take(&x[0], &ids, Some(0))?]);
+            let got = vjp(taken, &[x], &[dy])?.1.remove(0);
+            // Whole numbers are exact in single precision, and rounded once.
+            let want = astype(&ints(&expected, &[counts.len(), 2], &device), DType::F32)?;
+            let want = astype(&want, dtype)?;
+            assert_eq!(
+                astype(&got, DType::F32)?.to_vec::<f32>()?,
+                astype(&want, DType::F32)?.to_vec::<f32>()?,
+                "{dtype} on {device}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn caches_are_written_where_the_position_says() {
     for device in devices() {
         let cache = Array::from_slice_on(&[0.0f32; 2 * 4 * 3], &[2, 4, 3], &device).unwrap();

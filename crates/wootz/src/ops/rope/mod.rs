@@ -38,7 +38,7 @@ pub enum RopeBase<'a> {
 }
 
 /// Rotary positional encoding of the first `dims` features; positions are the axis before the
-/// last and count from `offset`, a number or an array with one for each batch. Features are
+/// last and count from `offset`, a finite number or an array with one for each batch. Features are
 /// rotated in pairs of neighbours if `traditional`, else of elements `dims / 2` apart. Angles are
 /// found in `float32` (`float64` for `float64`), and the result is rounded once.
 ///
@@ -61,6 +61,9 @@ pub fn rope(
     rope.check(x.meta())?;
     let half = dims / 2;
     let frequencies = match base {
+        RopeBase::Base(base) if !(base > 0.0 && base.is_finite()) => {
+            return Err(Error::argument(NAME, "base", "a finite number above 0", base));
+        }
         RopeBase::Base(base) if x.dtype() == DType::F64 => {
             Array::from_slice_on(&scaling::geometric(dims, base), &[1, half], x.device())?
         }
@@ -177,7 +180,12 @@ impl Rope {
             let expected = format!("an even number up to {features}");
             return Err(Error::argument(NAME, "dims", expected, self.dims));
         }
-        Ok(())
+        let start = if let Positions::From(start) = self.positions { start } else { 0.0 };
+        let numbers = [("scale", self.scale), ("amplitude", self.amplitude), ("offset", start)];
+        match numbers.into_iter().find(|(_, number)| !number.is_finite()) {
+            Some((name, number)) => Err(Error::argument(NAME, name, "a finite number", number)),
+            None => Ok(()),
+        }
     }
 }
 

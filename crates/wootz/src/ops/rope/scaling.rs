@@ -164,11 +164,8 @@ impl RopeScaling {
         if dims == 0 || !dims.is_multiple_of(2) {
             return Err(Error::argument(NAME, "dims", "an even number above 0", dims));
         }
-        for (name, value) in [("base", base), ("factor", self.factor)] {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(Error::argument(NAME, name, "a finite number above 0", value));
-            }
-        }
+        above_zero("base", base)?;
+        above_zero("factor", self.factor)?;
         let plain = geometric(dims, base);
         let mut attention_factor = 1.0;
         let frequencies = match self.rope_type {
@@ -177,21 +174,27 @@ impl RopeScaling {
             RopeType::Dynamic => self.dynamic(dims, base, max_position_embeddings, length)?,
             RopeType::Llama3 => self.llama3(&plain)?,
             RopeType::Yarn => {
+                self.check_yarn(base)?;
                 let size = yarn_size(self.factor, self.mscale);
                 let common = yarn_size(self.factor, self.mscale_all_dim);
-                attention_factor = self.attention_factor.unwrap_or(size / common);
-                self.yarn(&plain, dims, base)
+                attention_factor = self.size_or(size / common)?;
+                self.yarn(&plain, dims, base)?
             }
             RopeType::Longrope => {
-                let original = self.original(4096);
+                // The logarithm of the length is divided by.
+                let original = self.original(4096, 2)?;
                 let ratio = max_position_embeddings as f64 / original as f64;
                 let computed =
                     if ratio <= 1.0 { 1.0 } else { (1.0 + ratio.log(original as f64)).sqrt() };
-                attention_factor = self.attention_factor.unwrap_or(computed);
+                attention_factor = self.size_or(computed)?;
                 let short = length.is_some_and(|length| length <= original);
                 self.longrope(&plain, short)?
             }
             RopeType::Proportional => {
+                if !(0.0..=1.0).contains(&self.partial_rotary_factor) {
+                    let (expected, got) = ("a number of [0, 1]", self.partial_rotary_factor);
+                    return Err(Error::argument(NAME, "partial_rotary_factor", expected, got));
+                }
                 let turning = (dims as f64 * self.partial_rotary_factor) as usize / 2;
                 let part = |(pair, frequency): (usize, f64)| {
                     if pair < turning { frequency / self.factor } else { 0.0 }
@@ -211,8 +214,41 @@ impl RopeScaling {
         scale * yarn_size(self.factor, self.mscale_all_dim).powi(2)
     }
 
-    fn original(&self, otherwise: usize) -> usize {
-        self.original_max_position_embeddings.unwrap_or(otherwise)
+    /// The length that the model was trained with first, which is of so many positions at least.
+    fn original(&self, otherwise: usize, least: usize) -> Result<usize> {
+        let original = self.original_max_position_embeddings.unwrap_or(otherwise);
+        if original < least {
+            let expected = format!("at least {least}");
+            return Err(Error::argument(
+                NAME,
+                "original_max_position_embeddings",
+                expected,
+                original,
+            ));
+        }
+        Ok(original)
+    }
+
+    /// The size of rotated features that is given, or a computed one.
+    fn size_or(&self, computed: f64) -> Result<f64> {
+        let size = self.attention_factor.unwrap_or(computed);
+        above_zero("attention_factor", size)?;
+        Ok(size)
+    }
+
+    /// What `yarn` takes logarithms of, and divides by.
+    fn check_yarn(&self, base: f64) -> Result<()> {
+        if base <= 1.0 {
+            return Err(Error::argument(NAME, "base", "a finite number above 1 for yarn", base));
+        }
+        above_zero("beta_fast", self.beta_fast)?;
+        above_zero("beta_slow", self.beta_slow)?;
+        for (name, weight) in [("mscale", self.mscale), ("mscale_all_dim", self.mscale_all_dim)] {
+            if !weight.is_finite() {
+                return Err(Error::argument(NAME, name, "a finite number", weight));
+            }
+        }
+        Ok(())
     }
 
     fn dynamic(
@@ -234,11 +270,12 @@ impl RopeScaling {
     }
 
     fn llama3(&self, plain: &[f64]) -> Result<Vec<f64>> {
-        if self.low_freq_factor >= self.high_freq_factor {
-            let expected = format!("a number below high_freq_factor, {}", self.high_freq_factor);
-            return Err(Error::argument(NAME, "low_freq_factor", expected, self.low_freq_factor));
+        let (low, high) = (self.low_freq_factor, self.high_freq_factor);
+        if !(low < high && low.is_finite() && high.is_finite()) {
+            let expected = format!("a number below high_freq_factor, {high}");
+            return Err(Error::argument(NAME, "low_freq_factor", expected, low));
         }
-        let original = self.original(8192) as f64;
+        let original = self.original(8192, 1)? as f64;
         let stretch = |&frequency: &f64| {
             let turns = original * frequency / (2.0 * PI);
             let range = self.high_freq_factor - self.low_freq_factor;
@@ -248,12 +285,11 @@ impl RopeScaling {
         Ok(plain.iter().map(stretch).collect())
     }
 
-    fn yarn(&self, plain: &[f64], dims: usize, base: f64) -> Vec<f64> {
+    fn yarn(&self, plain: &[f64], dims: usize, base: f64) -> Result<Vec<f64>> {
+        let length = self.original(4096, 1)? as f64;
         // The pair, counted from 0, that makes so many turns in the original length.
-        let pair_of = |turns: f64| {
-            let length = self.original(4096) as f64;
-            dims as f64 * (length / (turns * 2.0 * PI)).ln() / (2.0 * base.ln())
-        };
+        let pair_of =
+            |turns: f64| dims as f64 * (length / (turns * 2.0 * PI)).ln() / (2.0 * base.ln());
         let low = pair_of(self.beta_fast).floor().max(0.0);
         let high = pair_of(self.beta_slow).ceil().min(dims as f64 - 1.0);
         let high = if low == high { high + 0.001 } else { high };
@@ -261,7 +297,7 @@ impl RopeScaling {
             let divided = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
             frequency * (divided / self.factor + (1.0 - divided))
         };
-        plain.iter().enumerate().map(stretch).collect()
+        Ok(plain.iter().enumerate().map(stretch).collect())
     }
 
     fn longrope(&self, plain: &[f64], short: bool) -> Result<Vec<f64>> {
@@ -272,6 +308,7 @@ impl RopeScaling {
         if factors.len() != plain.len() {
             return Err(Error::shape(NAME, name, format!("[{}]", plain.len()), &[factors.len()]));
         }
+        factors.iter().try_for_each(|&factor| above_zero(name, factor))?;
         Ok(plain.iter().zip(factors).map(|(frequency, factor)| frequency / factor).collect())
     }
 }
@@ -349,6 +386,13 @@ pub(crate) fn geometric_of_mlx(dims: usize, base: f64) -> Vec<f32> {
         part.unwrap_or(1.0) * whole.exp2()
     };
     (0..half).map(frequency).collect()
+}
+
+fn above_zero(name: &str, value: f64) -> Result<()> {
+    match value > 0.0 && value.is_finite() {
+        true => Ok(()),
+        false => Err(Error::argument(NAME, name, "a finite number above 0", value)),
+    }
 }
 
 fn yarn_size(factor: f64, weight: f64) -> f64 {

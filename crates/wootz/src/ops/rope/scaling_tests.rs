@@ -262,6 +262,66 @@ fn descriptions_that_do_not_fit_are_errors() -> Result<()> {
     assert!(error.contains("long_factor") && error.contains("[4]"), "{error}");
     let nothing = RopeScaling { factor: 0.0, ..RopeScaling::new(RopeType::Linear) };
     assert!(nothing.frequencies(8, 10000.0, 4096, None).is_err());
+    let original = |rope_type: RopeType, positions: usize| RopeScaling {
+        original_max_position_embeddings: Some(positions),
+        long_factor: vec![1.0; 4],
+        ..RopeScaling::new(rope_type)
+    };
+    let of = |rope_type: RopeType| original(rope_type, 64);
+    let (yarn, nan) = (of(RopeType::Yarn), f64::NAN);
+    let factors = |last: f64| RopeScaling {
+        long_factor: vec![1.0, 2.0, 3.0, last],
+        ..of(RopeType::Longrope)
+    };
+    for (scaling, base, words) in [
+        (
+            original(RopeType::Longrope, 0),
+            10.0,
+            "original_max_position_embeddings: expected at least 2, got 0",
+        ),
+        (
+            original(RopeType::Longrope, 1),
+            10.0,
+            "original_max_position_embeddings: expected at least 2, got 1",
+        ),
+        (
+            original(RopeType::Yarn, 0),
+            10.0,
+            "original_max_position_embeddings: expected at least 1, got 0",
+        ),
+        (
+            original(RopeType::Llama3, 0),
+            10.0,
+            "original_max_position_embeddings: expected at least 1, got 0",
+        ),
+        (yarn.clone(), 1.0, "base: expected a finite number above 1 for yarn, got 1"),
+        (
+            RopeScaling { beta_fast: 0.0, ..yarn.clone() },
+            10.0,
+            "beta_fast: expected a finite number above 0, got 0",
+        ),
+        (
+            RopeScaling { beta_slow: -1.0, ..yarn.clone() },
+            10.0,
+            "beta_slow: expected a finite number above 0, got -1",
+        ),
+        (
+            RopeScaling { mscale: nan, ..yarn.clone() },
+            10.0,
+            "mscale: expected a finite number, got NaN",
+        ),
+        (RopeScaling { attention_factor: Some(nan), ..yarn }, 10.0, "attention_factor"),
+        (RopeScaling { low_freq_factor: nan, ..of(RopeType::Llama3) }, 10.0, "low_freq_factor"),
+        (RopeScaling { partial_rotary_factor: 1.5, ..of(RopeType::Proportional) }, 10.0, "1.5"),
+        (factors(0.0), 10.0, "long_factor: expected a finite number above 0, got 0"),
+        (factors(nan), 10.0, "long_factor: expected a finite number above 0, got NaN"),
+    ] {
+        let error = scaling.frequencies(8, base, 4096, None).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}, not {words}");
+    }
+    // What a type does not use may be anything.
+    let unused = RopeScaling { beta_fast: 0.0, ..original(RopeType::Linear, 0) };
+    assert!(unused.frequencies(8, 1.0, 4096, None).is_ok());
     let plain = RopeScaling::new(RopeType::Default);
     assert!(plain.frequencies(7, 10000.0, 4096, None).is_err());
     let rope = RotaryEmbedding::new(16, 10000.0, false, &plain, 64)?;

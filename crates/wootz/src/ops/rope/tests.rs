@@ -165,6 +165,20 @@ fn arguments_that_do_not_fit_are_errors_with_the_numbers() -> Result<()> {
         (super::rope(&x.astype(DType::I32)?, 8, false, base, 1.0, 0), "int32"),
         (super::rope(&x, 8, false, base, 1.0, Array::new([1, 2, 3])?), "[3]"),
         (super::rope(&x, 8, false, RopeBase::Freqs(&Array::new([1.0f32])?), 1.0, 0), "[4]"),
+        (
+            super::rope(&x, 8, false, RopeBase::Base(0.0), 1.0, 0),
+            "base: expected a finite number above 0, got 0",
+        ),
+        (super::rope(&x, 8, false, RopeBase::Base(-3.5), 1.0, 0), "-3.5"),
+        (super::rope(&x.astype(DType::F64)?, 8, false, RopeBase::Base(f64::NAN), 1.0, 0), "base"),
+        (
+            super::rope(&x, 8, false, base, f64::INFINITY, 0),
+            "scale: expected a finite number, got inf",
+        ),
+        (
+            super::rope(&x, 8, false, base, 1.0, f64::NAN),
+            "offset: expected a finite number, got NaN",
+        ),
     ];
     for (result, numbers) in cases {
         let text = text(result).unwrap_or_default();

@@ -282,6 +282,24 @@ fn errors_of_the_delta_rule_tell_what_was_expected() -> Result<()> {
 }
 
 #[test]
+fn scans_of_integers_are_errors_instead_of_cut_off_results() -> Result<()> {
+    let ones = |shape: &[usize]| Array::ones(shape, DType::F32);
+    let (x, a) = (ones(&[1, 2, 3])?.astype(DType::I32)?, ones(&[3, 2])?);
+    let (dt, b) = (ones(&[1, 2, 3])?, ones(&[1, 2, 2])?);
+    let one = selective_scan(&x, &dt, &a, &b, &b, None, None).map(|_| ());
+    let x = x.reshape(&[1, 2, 3, 1])?;
+    let b = ones(&[1, 2, 1, 2])?;
+    let two = selective_scan2(&x, &dt, &ones(&[3])?, &b, &b, None, None).map(|_| ());
+    for (error, name) in [(one, "selective_scan"), (two, "selective_scan2")] {
+        let error = error.unwrap_err();
+        assert!(matches!(error, crate::Error::Dtype { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(name) && text.contains('x') && text.contains("int32"), "{text}");
+    }
+    Ok(())
+}
+
+#[test]
 fn errors_of_mamba2s_scan_name_its_arguments() -> Result<()> {
     let (x, dt, a) = (draw(&[2, 3, 4, 5])?, draw(&[2, 3, 4])?, draw(&[4])?);
     let right = draw(&[2, 3, 2, 6])?;

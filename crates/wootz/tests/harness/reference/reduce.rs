@@ -2,10 +2,10 @@
 
 use wootz::op::{Case, Gradient, INTEGERS, Tolerance};
 use wootz::{
-    Axes, CrossEntropyOptions, DType, add_layer_norm, add_rms_norm, cross_entropy_with, group_norm,
-    kl_divergence, l2_norm, l2_norm_backward, layer_norm, layer_norm_backward, rms_inv, rms_norm,
-    rms_norm_add, rms_norm_add_rms_norm, rms_norm_backward, rms_norm_backward_dw,
-    rms_norm_backward_dx, softmax, softmax_backward,
+    Axes, CrossEntropyOptions, DType, KlDivergenceOptions, add_layer_norm, add_rms_norm,
+    cross_entropy_with, group_norm, kl_divergence, kl_divergence_with, l2_norm, l2_norm_backward,
+    layer_norm, layer_norm_backward, rms_inv, rms_norm, rms_norm_add, rms_norm_add_rms_norm,
+    rms_norm_backward, rms_norm_backward_dw, rms_norm_backward_dx, softmax, softmax_backward,
 };
 
 use super::tensor::{Tensor, indices};
@@ -127,6 +127,19 @@ fn vocabulary() -> Vec<Known> {
             },
         )
         .with(|c| c.tolerance(Tolerance::Reduction)),
+        Known::new(
+            "kl_divergence",
+            &[shape, shape, &[4]],
+            |x| kl_divergence_with(&x[0], &x[1], &KlDivergenceOptions { mask: Some(&x[2]) }),
+            |x| {
+                Tensor::from_fn(&[4], |i| {
+                    let both = log_chances(&x[0], i[0]).into_iter().zip(log_chances(&x[1], i[0]));
+                    let divergence = both.map(|(p, q)| p.exp() * (p - q)).sum();
+                    if x[2].data[i[0]] == 0.0 { 0.0 } else { divergence }
+                })
+            },
+        )
+        .with(|c| c.fixed(2, DType::Bool, 0.0..2.0).tolerance(Tolerance::Reduction)),
     ]
 }
 

@@ -54,6 +54,42 @@ fn the_result_has_the_common_dtype() -> Result<()> {
 }
 
 #[test]
+fn more_products_than_turns_that_some_drivers_grant_a_thread_are_all_computed() -> Result<()> {
+    const TOKENS: usize = 8192;
+    const EACH: usize = 8;
+    const EXPERTS: usize = 61;
+    let left = |item: usize| item / EACH;
+    let right = |item: usize| item * 37 % EXPERTS;
+    let (a_of, b_of) = (|token: usize| (token % 5) as f32, |expert: usize| expert as f32 - 30.0);
+    for device in crate::testing::devices() {
+        let list = |x: Vec<f32>| Array::from_slice_on(&x, &[x.len(), 1, 1], &device);
+        let places = |of: &dyn Fn(usize) -> usize| {
+            let places: Vec<u32> = (0..TOKENS * EACH).map(|item| of(item) as u32).collect();
+            Array::from_slice_on(&places, &[TOKENS, EACH], &device)
+        };
+        let a = list((0..TOKENS).map(a_of).collect())?;
+        let b = list((0..EXPERTS).map(b_of).collect())?;
+        let (lefts, rights) = (places(&left)?, places(&right)?);
+        let products =
+            |x: &[Array]| Ok(vec![gather_mm(&x[0], &x[1], Some(&lefts), Some(&rights), false)?]);
+        let ones = Array::from_slice_on(&[1.0f32; TOKENS * EACH], &[TOKENS, EACH, 1, 1], &device)?;
+        let (y, gradients) = crate::vjp(products, &[a, b], &[ones])?;
+        let (mut of_a, mut of_b) = (vec![0.0; TOKENS], vec![0.0; EXPERTS]);
+        for (item, y) in y[0].to_vec::<f32>()?.into_iter().enumerate() {
+            assert_eq!(y, a_of(left(item)) * b_of(right(item)), "product {item} on {device}");
+            of_a[left(item)] += b_of(right(item));
+            of_b[right(item)] += a_of(left(item));
+        }
+        for (name, gradient, want) in [("a", &gradients[0], of_a), ("b", &gradients[1], of_b)] {
+            for (i, (got, want)) in gradient.to_vec::<f32>()?.into_iter().zip(want).enumerate() {
+                assert_eq!(got, want, "the gradient of {name} at {i} on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn indices_out_of_range_are_errors_with_the_numbers() -> Result<()> {
     let mut devices = vec![Device::cpu()];
     devices.extend(Device::gpu().ok());

@@ -68,6 +68,8 @@ pub(super) fn entries() -> Vec<Entry> {
                 backward(&[3, 7, 6], 2, false, true),
                 backward(&[1, 130, 34], 2, true, true),
                 backward(&[2, 3, 4], 4, true, false),
+                backward(&[2, 0, 4], 2, true, true),
+                backward(&[0, 3, 4], 2, false, true),
                 // What is kept is read once: x and dy, and dx is written.
                 backward(&[2, 64, 24], 2, true, true)
                     .moves(3 * 2 * 64 * 24, 1.1)

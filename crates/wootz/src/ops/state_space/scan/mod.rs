@@ -135,6 +135,7 @@ pub fn selective_scan(
     let &[batch, steps, channels] = x.shape() else {
         return Err(Error::shape(OP, "x", "[batch, steps, channels]", x.shape()));
     };
+    expect_float(OP, x)?;
     let size = a.shape().last().copied().unwrap_or(0);
     expect(OP, "dt", dt, x.shape())?;
     expect(OP, "a", a, &[channels, size])?;
@@ -223,6 +224,7 @@ pub fn selective_scan2(
     let &[batch, steps, heads, dims] = x.shape() else {
         return Err(Error::shape(OP, "x", "[batch, steps, heads, dims]", x.shape()));
     };
+    expect_float(OP, x)?;
     expect(OP, "dt", dt, &[batch, steps, heads])?;
     expect(OP, "a", a, &[heads])?;
     let &[.., groups, size] = b.shape() else {
@@ -247,6 +249,14 @@ pub fn selective_scan2(
     let (y, state) = walk([c, b, x, &decays, &lengths], state, false)?;
     let d = d.map(|d| expand_dims(d, -1)).transpose()?;
     Ok((skipped(OP, &y, x, d.as_ref(), &[heads, 1])?, state))
+}
+
+/// Results have the dtype of `x`, and integers would cut them off.
+fn expect_float(op: &'static str, x: &Array) -> Result<()> {
+    match x.dtype().is_float() {
+        true => Ok(()),
+        false => Err(Error::dtype(op, "x", "a floating-point type", x.dtype())),
+    }
 }
 
 fn expect(op: &'static str, argument: &str, x: &Array, shape: &[usize]) -> Result<()> {
