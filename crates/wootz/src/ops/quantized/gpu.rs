@@ -459,12 +459,7 @@ impl Weights {
         let metas = [0, 1, 2].map(|index: usize| call.meta(first + index.min(arrays - 1)));
         let table = match scheme.table() {
             [] => None,
-            words => {
-                let bytes: &[u8] = bytemuck::cast_slice(words);
-                let buffer = call.gpu().alloc(bytes.len() as u64)?;
-                call.gpu().upload(&buffer, 0, bytes)?;
-                Some(Arc::new(buffer))
-            }
+            words => Some(call.gpu().constant(bytemuck::cast_slice(words))?),
         };
         let [first_offset, second, third] = metas.map(|meta| word(meta.layout.offset));
         let offsets = [first_offset?, second?, third?];
