@@ -252,13 +252,15 @@ pub(super) fn group_gradients(
 ) -> Result<Vec<Option<Array>>> {
     let Scheme::Affine { group_size, .. } = scheme else { return Ok(vec![None; arrays.len()]) };
     let (codes, scales) = (&arrays[0], &arrays[1]);
-    // The codes themselves are weights of scale 1.
+    // The codes themselves are weights of scale 1, which narrow dtypes hold: they have eight bits at most.
     let (one, zero) = (ones_like(scales)?.contiguous()?, zeros_like(scales)?.contiguous()?);
     let op = Dequantize { scheme, dtype: scales.dtype() };
     let codes = Array::apply(op, &[codes, &one, &zero])?;
     let grouped = [scales.shape(), &[group_size]].concat();
-    let gradient = astype(gradient, scales.dtype())?;
-    let over_groups = |x: &Array| sum(&reshape(x, &grouped)?, -1, false);
-    let to_scales = over_groups(&multiply(&gradient, codes)?)?;
+    // Products and sums are of single precision, and are rounded once.
+    let wide = DType::promote(scales.dtype(), DType::F32);
+    let gradient = astype(gradient, wide)?;
+    let over_groups = |x: &Array| astype(&sum(&reshape(x, &grouped)?, -1, false)?, scales.dtype());
+    let to_scales = over_groups(&multiply(&gradient, astype(&codes, wide)?)?)?;
     Ok(vec![None, Some(to_scales), Some(over_groups(&gradient)?)])
 }
