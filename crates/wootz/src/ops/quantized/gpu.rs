@@ -8,7 +8,7 @@ use crate::gpu::{Bind, GpuBuffer, GpuCall, Kernel, grid, packed};
 use crate::ops::indexing::along_axis::check_on_gpu;
 use crate::ops::indexing::offsets::place_function;
 use crate::ops::indexing::raw::status;
-use crate::quant::Scheme;
+use crate::quant::{Affine, FloatGroups, Scheme};
 
 /// Units of 32 weights that a workgroup decodes.
 const UNITS: usize = 64;
@@ -81,9 +81,11 @@ pub(super) fn quantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
             .concat();
             if scheme.arrays() == 3 {
                 text += &packed::writer("biases", 3, dtype);
+                text += &constant("REACH", Affine::reach(dtype));
                 text + include_str!("quantize.wgsl") + include_str!("quantize_affine.wgsl")
             } else {
                 text += &format!("const NV = {};\n", scheme == Scheme::Nvfp4);
+                text += &constant("LARGEST", scheme.floats().map_or(0.0, FloatGroups::largest));
                 text += include_str!("../../quant/small_float.wgsl");
                 text + include_str!("quantize.wgsl") + include_str!("quantize_float.wgsl")
             }
@@ -92,6 +94,11 @@ pub(super) fn quantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
         params: &[word(w.layout.offset)?, word(groups)?],
         groups: grid(groups.div_ceil(UNITS)),
     })
+}
+
+/// A number as it is, bit by bit.
+fn constant(name: &str, value: f32) -> String {
+    format!("const {name} = bitcast<f32>({}u);\n", value.to_bits())
 }
 
 pub(super) fn matmul(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) -> Result<()> {

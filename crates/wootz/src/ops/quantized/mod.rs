@@ -118,6 +118,10 @@ impl Quantized {
 
     /// Rows of a matrix by index, decoded: a quantized embedding.
     pub fn take(&self, indices: &Array, dtype: DType) -> Result<Array> {
+        let codes = self.codes().shape();
+        if codes.len() < 2 {
+            return Err(Error::shape("take", "codes", "two axes or more", codes));
+        }
         let taken = self.each(|array| take(array, indices, Some(0)))?;
         dequantize(&taken, Some(dtype))
     }
