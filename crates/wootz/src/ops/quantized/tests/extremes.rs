@@ -21,6 +21,7 @@ fn extreme_weights() -> Result<Vec<(&'static str, Vec<f32>)>> {
         ("one of the largest", with(&[(3, f32::MAX)], 1.0)),
         ("everything", with(&[(3, f32::MAX), (7, f32::MIN)], 3.4e38)),
         ("3e38", with(&[(3, 3e38), (7, -3e38)], 1e38)),
+        ("far from zero", (0..512).map(|i| [26_352.0, 65_504.0][i % 2]).collect()),
         ("a million", vec![1e6; 512]),
         ("millions", turned(1e6)),
         ("both infinities", with(&[(3, f32::INFINITY), (7, f32::NEG_INFINITY)], 80_000.0)),
