@@ -96,9 +96,9 @@ pub(super) fn quantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
     })
 }
 
-/// A number as it is, bit by bit.
+/// A number with all its digits.
 fn constant(name: &str, value: f32) -> String {
-    format!("const {name} = bitcast<f32>({}u);\n", value.to_bits())
+    format!("const {name} = {value:e}f;\n")
 }
 
 pub(super) fn matmul(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) -> Result<()> {
