@@ -130,7 +130,7 @@ fn joined(codes: [u8; 8], bits: usize) -> u64 {
 /// beyond them have the first or the last code, which is at most a quarter further.
 fn bounded(lowest: f32, most: f32, highest: f32, reach: f32) -> (f32, f32) {
     // With one bit the outer end may be the sum of two rounded numbers.
-    let most = if highest == 1.0 { most.min(reach) } else { most };
+    let most = if highest == 1.0 { most.min(reach).max(lowest) } else { most };
     let (scale, bias) = parameters(lowest, most, highest);
     // Halves do not overflow.
     let half = 0.5 * most - 0.5 * lowest;

@@ -25,7 +25,7 @@ fn encode(group: u32) {
         lowest = min(lowest, value);
         most = max(most, value);
     }
-    if (BITS == 1u) { most = min(most, REACH); }
+    if (BITS == 1u) { most = max(min(most, REACH), lowest); }
     var found = parameters(lowest, most);
     // What is so far apart that decoding would not be finite is brought together: see the CPU's kernel. Halves
     // do not overflow; of numbers of usual size nothing is halved.
