@@ -50,7 +50,9 @@ fn whatever_is_quantized_decodes_to_finite_numbers_alike_on_all_devices() -> Res
                 let what = format!("{name} in {dtype}, {scheme}");
                 assert!(back.iter().all(|w| w.is_finite()), "{what}: {back:?}");
                 // The largest keep their sign.
-                let counted: Vec<f32> = values.iter().map(|&w| crate::quant::finite(w)).collect();
+                let w = with_device(&Device::cpu(), || Array::from_slice(&values, &[512]))?;
+                let w = w.astype(dtype)?.astype(DType::F32)?.to_vec::<f32>()?;
+                let counted: Vec<f32> = w.into_iter().map(crate::quant::finite).collect();
                 let half = counted.iter().fold(0f32, |most, w| most.max(0.5 * w.abs()));
                 let large = back.iter().zip(&counted).filter(|(_, w)| w.abs() > half);
                 for (back, w) in large {
