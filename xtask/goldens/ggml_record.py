@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Records how llama.cpp's ggml encodes weights without an importance matrix: `ggml_record.py DIR [LIBRARIES]` writes
 DIR/encoders.safetensors, with the weights of four data sets, and `FORMAT.SET`, the blocks that ggml makes of them, for
-formats that the gguf package does not encode. Run through `cargo xtask goldens`, which pins the version of
+formats that the gguf package does not encode; and DIR/decoded.safetensors, with `FORMAT.blocks` and `FORMAT.weights` of
+formats that it does not decode. Run through `cargo xtask goldens`, which pins the version of
 llama-cpp-python; LIBRARIES is a folder with libggml-base.so, if it is not that of the package."""
 import ctypes
 import functools
@@ -21,6 +22,8 @@ FORMATS = {
     "NVFP4": (40, 64, 36),
 }
 COUNT = 4096
+# Bytes of a block and weights in it, of what only functions for rows decode.
+DECODED = {"Q8_K": (292, 256, "dequantize_row_q8_K"), "Q1_0": (18, 128, "dequantize_row_q1_0")}
 
 
 def library(folder):
@@ -62,6 +65,27 @@ def encoded(ggml, name, weights):
     return blocks
 
 
+def decoded(ggml, sets):
+    arrays = {}
+    drawn = random.Random(7)
+    for name, (size, elements, function) in DECODED.items():
+        # Scales are random as well: NaN, infinities and the smallest numbers are among them.
+        blocks = np.array([[drawn.getrandbits(8) for _ in range(size)] for _ in range(16)], np.uint8)
+        blocks[0], blocks[1] = 0, 255
+        weights = np.zeros((16, elements), np.float32)
+        source, target = ctypes.c_void_p(blocks.ctypes.data), ctypes.c_void_p(weights.ctypes.data)
+        getattr(ggml, function)(source, target, ctypes.c_int64(weights.size))
+        # Which NaN it is has no meaning.
+        weights[np.isnan(weights)] = np.nan
+        arrays[f"{name}.blocks"], arrays[f"{name}.weights"] = blocks, weights
+    # Nothing in ggml decodes what it rounds activations to: these are the weights that blocks were made of.
+    blocks = np.zeros((COUNT // 32, 36), np.uint8)
+    source, target = ctypes.c_void_p(sets["bell"].ctypes.data), ctypes.c_void_p(blocks.ctypes.data)
+    ggml.quantize_row_q8_1_ref(source, target, ctypes.c_int64(COUNT))
+    arrays["Q8_1.blocks"], arrays["Q8_1.encoded_of"] = blocks, sets["bell"].reshape(-1, 32)
+    return arrays
+
+
 def save(path, arrays, about):
     header, data = {"__metadata__": about}, b""
     for name, array in sorted(arrays.items()):
@@ -83,7 +107,9 @@ def main():
     for name in FORMATS:
         for kind, weights in sets.items():
             arrays[f"{name}.{kind}"] = encoded(ggml, name, weights)
-    save(folder / "encoders.safetensors", arrays, {"recorded_from": "llama-cpp-python 0.3.36"})
+    about = {"recorded_from": "llama-cpp-python 0.3.36"}
+    save(folder / "encoders.safetensors", arrays, about)
+    save(folder / "decoded.safetensors", decoded(ggml, sets), about)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ pub(crate) struct Options {
 /// The crate of the targets.
 const FUZZ: &str = "crates/fuzz";
 /// Its programs.
-const TARGETS: [&str; 4] = ["safetensors", "gguf", "npy", "npz"];
+const TARGETS: [&str; 6] = ["safetensors", "safetensors_index", "gguf", "gguf_parts", "npy", "npz"];
 /// What cargo-fuzz is installed if there is none.
 const CARGO_FUZZ: &str = "0.13.2";
 /// What is kept of inputs that were found, a folder for each reader.

@@ -147,7 +147,7 @@ const RECORDINGS: [Recording; 10] = [
         script: "ggml_record.py",
         environment: (LLAMA.environment, LLAMA.packages),
         folder: "quantized",
-        files: &["encoders.safetensors"],
+        files: &["encoders.safetensors", "decoded.safetensors"],
     },
     Recording {
         script: "tiny_models_record.py",

@@ -7,10 +7,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wootz::io::MappedFile;
 use wootz::optim::{AdamW, Optimizer};
-use wootz::quant::Scheme;
+use wootz::quant::{Format, Scheme};
 use wootz::{
-    Array, DType, Device, Error, Quantized, Result, Tree, dequantize, gather_qmm, quantized_matmul,
-    with_device,
+    Array, DType, Device, Error, Quantized, Result, Tree, dequantize, gather_qmm, quantize,
+    quantized_matmul, with_device,
 };
 
 /// Held by each test here while it runs; a test that failed does not fail the next.
@@ -63,26 +63,15 @@ fn quantized_weights_at_odd_bytes_of_a_file_are_not_copied() -> Result<()> {
 
 fn products_of_odd_bytes() -> Result<()> {
     let cpu = Device::cpu();
-    let (experts, rows, columns, groups) = (4, 256, 512, 8);
+    let (experts, rows, columns) = (4, 256, 512);
     let scheme = Scheme::Affine { group_size: 64, bits: 4 };
-    let sizes = [columns / 8 * 4, groups * 2, groups * 2].map(|row| experts * rows * row);
-    let file = MappedFile::from_bytes("odd", &vec![0x3c; 1 + sizes.iter().sum::<usize>()])?;
-    let mut start = 1;
-    let mut array = |bytes: usize, width: usize, dtype| {
-        start += bytes;
-        file.array(start - bytes..start, &[experts, rows, width], dtype, &cpu)
-    };
-    let codes = array(sizes[0], columns / 8, DType::U32)?;
-    let (scales, biases) =
-        (array(sizes[1], groups, DType::F16)?, array(sizes[2], groups, DType::F16)?);
-    let w = Quantized::new(scheme, &codes, Some(&scales), Some(&biases))?;
-    let flat = |x: &Array| x.reshape(&[experts * rows, x.shape()[2]]);
-    let table =
-        Quantized::new(scheme, &flat(&codes)?, Some(&flat(&scales)?), Some(&flat(&biases)?))?;
+    let aligned = quantize(&uneven(&[experts, rows, columns], DType::F16)?, scheme)?;
+    let w = at_odd_bytes(&aligned, &cpu)?;
+    let table = flat(&w)?;
 
     let (indices, chosen) = (Array::new([3u32, 700, 3])?, Array::new([2u32, 0])?);
-    let x = Array::ones(&[2, columns], DType::F16)?;
-    let one = Array::ones(&[1, 1, columns], DType::F16)?;
+    let x = uneven(&[2, columns], DType::F16)?;
+    let one = uneven(&[1, 1, columns], DType::F16)?;
     wootz::eval([&indices, &x, &one, &chosen])?;
     let before = cpu.memory().active;
     let results = [
@@ -94,9 +83,95 @@ fn products_of_odd_bytes() -> Result<()> {
     // What allocations are rounded up to is little beside the weights.
     let bytes = results.iter().map(|result| result.nbytes() as u64).sum::<u64>();
     let grown = cpu.memory().active - before;
-    assert!(grown < bytes + sizes[2] as u64 / 2, "{grown} bytes for results of {bytes}");
-    let decoded = dequantize(&table, None)?.take(&indices, Some(0))?;
+    let scales = aligned.arrays()[1].nbytes() as u64;
+    assert!(grown < bytes + scales / 2, "{grown} bytes for results of {bytes}");
+    let decoded = dequantize(&flat(&aligned)?, None)?.take(&indices, Some(0))?;
     assert_eq!(results[0].to_bytes()?, decoded.to_bytes()?);
+    Ok(())
+}
+
+/// Numbers of which no two neighbours, rows or matrices are the same.
+fn uneven(shape: &[usize], dtype: DType) -> Result<Array> {
+    let values: Vec<f32> =
+        (0..shape.iter().product::<usize>()).map(|i| (i as f32 * 0.7129).sin()).collect();
+    Array::from_slice(&values, shape)?.astype(dtype)
+}
+
+/// The same weights, in a file in which each array begins at an odd byte.
+fn at_odd_bytes(w: &Quantized, device: &Device) -> Result<Quantized> {
+    let parts = w.arrays().iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()?;
+    let file = MappedFile::from_bytes("odd", &[vec![0xaa], parts.concat()].concat())?;
+    let mut start = 1;
+    let mut arrays = Vec::new();
+    for (array, bytes) in w.arrays().iter().zip(&parts) {
+        assert_eq!(start % 2, 1, "{}", w.scheme());
+        let range = start..start + bytes.len();
+        start = range.end;
+        arrays.push(file.array(range, array.shape(), array.dtype(), device)?);
+    }
+    Quantized::new(w.scheme(), &arrays[0], arrays.get(1), arrays.get(2))
+}
+
+/// The matrices of a stack, one below the other.
+fn flat(w: &Quantized) -> Result<Quantized> {
+    let flat = |x: &Array| x.reshape(&[x.shape()[0] * x.shape()[1], x.shape()[2]]);
+    let arrays = w.arrays().iter().map(flat).collect::<Result<Vec<_>>>()?;
+    Quantized::new(w.scheme(), &arrays[0], arrays.get(1), arrays.get(2))
+}
+
+#[test]
+fn quantized_weights_at_odd_bytes_of_a_file_are_what_they_are_elsewhere() -> Result<()> {
+    let _turn = take_turn();
+    let affine = |bits| Scheme::Affine { group_size: 64, bits };
+    let cases = [
+        (affine(4), DType::F16),
+        (affine(3), DType::BF16),
+        (affine(8), DType::F32),
+        (Scheme::Mxfp4, DType::BF16),
+        (Scheme::Mxfp8, DType::F16),
+        (Scheme::Nvfp4, DType::BF16),
+        (Format::Q4_0.into(), DType::F32),
+        (Format::Q4_K.into(), DType::F16),
+        (Format::Q6_K.into(), DType::F32),
+        (Format::Q8_0.into(), DType::BF16),
+    ];
+    for device in devices() {
+        with_device(&device, || cases.iter().try_for_each(|&(scheme, dtype)| odd(scheme, dtype)))?;
+    }
+    Ok(())
+}
+
+/// Compares weights at odd bytes with those at even ones, on the default device.
+fn odd(scheme: Scheme, dtype: DType) -> Result<()> {
+    let device = Device::default_device();
+    // So many that products with all of them are those of integers on the CPU.
+    let aligned = quantize(&uneven(&[3, 48, 512], dtype)?, scheme)?;
+    let moved = at_odd_bytes(&aligned, &device)?;
+    let indices = Array::new([3u32, 143, 0, 3])?;
+    let chosen = |count: usize| {
+        let chosen: Vec<u32> = (0..count).map(|i| (i * 2 % 3) as u32).collect();
+        Array::from_slice(&chosen, &[count])
+    };
+    // One row, and so many that products are tiles.
+    for rows in [1, 20] {
+        let x = uneven(&[rows, 512], dtype)?;
+        let each = x.reshape(&[rows, 1, 512])?;
+        let results = |w: &Quantized| {
+            let all = [
+                dequantize(w, None)?,
+                flat(w)?.take(&indices, dtype)?,
+                quantized_matmul(&x, &flat(w)?, true)?,
+                quantized_matmul(&uneven(&[rows, 144], dtype)?, &flat(w)?, false)?,
+                gather_qmm(&each, w, None, Some(&chosen(rows)?), true, false)?,
+            ];
+            all.iter().map(Array::to_bytes).collect::<Result<Vec<_>>>()
+        };
+        let (got, want) = (results(&moved)?, results(&aligned)?);
+        for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+            assert!(got == want, "result {i} of {rows} rows, {scheme}, {dtype} on {device}");
+            assert!(want.chunks(64).skip(1).any(|part| part != &want[..64]), "all the same");
+        }
+    }
     Ok(())
 }
 

@@ -7,14 +7,10 @@ use super::{one, rows};
 use crate::call::{Call, Refusal, unsayable};
 
 rows! {
-    "dequantize" => |c| match (global_scale(c)?, c.dtype_opt("dtype")?) {
-        (None, dtype) => one(wootz::dequantize(&weights(c)?, dtype)),
-        // The scale is float32, and what it multiplies becomes so.
-        (Some(scale), dtype) => {
-            let plain = wootz::dequantize(&weights(c)?, Some(dtype.unwrap_or(DType::BF16)))?;
-            one(wootz::multiply(plain, wootz::multiply(scale, 1.0 / LARGEST)?))
-        }
-    },
+    "dequantize" => |c| one(match (global_scale(c)?, c.dtype_opt("dtype")?) {
+        (None, dtype) => wootz::dequantize(&weights(c)?, dtype),
+        (Some(scale), dtype) => wootz::dequantize_global(&weights(c)?, dtype, &scale),
+    }),
     "gather_qmm" => |c| {
         if global_scale(c)?.is_some() {
             return unsayable("global_scale", "an array");
@@ -42,26 +38,24 @@ rows! {
         one(wootz::qqmm(&c.array("x")?, &w, scales))
     },
     "quantize" => |c| {
-        let (mut w, scheme) = (c.array("w")?, scheme(c)?);
-        if let Some(scale) = global_scale(c)? {
-            w = wootz::multiply(&w.astype(DType::F32)?, wootz::divide(LARGEST, &scale)?)?;
-        }
-        Ok(wootz::quantize(&w, scheme)?.arrays().to_vec())
+        let (w, scheme) = (c.array("w")?, scheme(c)?);
+        let quantized = match global_scale(c)? {
+            None => wootz::quantize(&w, scheme)?,
+            Some(scale) => wootz::quantize_global(&w, scheme, &scale)?,
+        };
+        Ok(quantized.arrays().to_vec())
     },
     "quantized_matmul" =>
         |c| one(wootz::quantized_matmul(&c.array("x")?, &weights(c)?, c.flag("transpose")?)),
 }
 
-/// The largest weight that nvfp4 holds, times the largest scale.
-const LARGEST: f64 = 2688.0;
-
-/// What all weights share, where MLX takes it. In wootz it is an argument of `qqmm` only: weights are multiplied by it.
+/// What all weights share, where MLX takes it. In wootz, products other than `qqmm` have no such argument.
 fn global_scale(c: &Call<'_>) -> Result<Option<Array>, Refusal> {
     let Some(scale) = c.array_opt("global_scale")? else { return Ok(None) };
     if c.word("mode")? != "nvfp4" || scale.dtype() != DType::F32 || scale.size() != 1 {
         return unsayable("global_scale", format!("{} in this mode", scale.dtype()));
     }
-    Ok(Some(wootz::reshape(&scale, &[])?))
+    Ok(Some(scale))
 }
 
 fn scheme(c: &Call<'_>) -> Result<Scheme, Refusal> {

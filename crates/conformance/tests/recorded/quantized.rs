@@ -37,7 +37,7 @@ fn names(recorded: &Recorded, key: &str) -> Vec<String> {
 fn blocks_decode_as_gguf_decodes_them() {
     let recorded = Recorded::load("quantized/blocks.safetensors");
     let formats = names(&recorded, ".blocks");
-    // The package decodes neither Q8_K nor Q8_1 and Q1_0.
+    // The package decodes neither Q8_K nor Q8_1 and Q1_0: see those that ggml decodes.
     assert_eq!(formats.len() + 3, Format::ALL.len());
     for device in devices() {
         for name in &formats {
@@ -46,6 +46,32 @@ fn blocks_decode_as_gguf_decodes_them() {
             let q = Quantized::new(format, &blocks, None, None).unwrap();
             let weights = dequantize(&q, None).unwrap();
             assert_same(name, &weights, &recorded.array(name, "weights", &Device::cpu()));
+        }
+    }
+}
+
+#[test]
+fn blocks_that_gguf_does_not_know_decode_as_ggml_decodes_them() {
+    let recorded = Recorded::load("quantized/decoded.safetensors");
+    let decoded = |name: &str, device: &Device| {
+        let blocks = recorded.array(name, "blocks", device);
+        let format: Format = name.parse().unwrap();
+        dequantize(&Quantized::new(format, &blocks, None, None).unwrap(), None).unwrap()
+    };
+    let formats = names(&recorded, ".weights");
+    assert_eq!(formats, ["Q1_0", "Q8_K"]);
+    for device in devices() {
+        for name in &formats {
+            let want = recorded.array(name, "weights", &Device::cpu());
+            assert_same(name, &decoded(name, &device), &want);
+        }
+        // ggml only encodes this one: to the nearest of 127 steps, of a size that is rounded to half precision.
+        let weights = decoded("Q8_1", &device).to_vec::<f32>().unwrap();
+        let want = recorded.array("Q8_1", "encoded_of", &Device::cpu()).to_vec::<f32>().unwrap();
+        for (weights, want) in weights.chunks(32).zip(want.chunks(32)) {
+            let step = want.iter().fold(0f32, |most, w| most.max(w.abs())) / 127.0;
+            let worst = weights.iter().zip(want).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+            assert!(worst <= 0.5001 * step + 127.0 * step / 2048.0, "{worst} of steps of {step}");
         }
     }
 }

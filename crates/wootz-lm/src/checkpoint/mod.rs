@@ -130,6 +130,11 @@ impl Checkpoint {
         };
         Ok(match &self.files {
             Files::Safetensors(files) => {
+                // Its bytes would be taken for numbers.
+                if files.stored_dtype(name).as_deref() == Some("F8_E4M3") {
+                    let what = format!("tensor {name:?}: nothing computes with F8_E4M3");
+                    return Err(Error::invalid(&self.path, what));
+                }
                 Tensor { array: files.tensor_on(name, device)?, blocks: None }
             }
             Files::Gguf(file) => {

@@ -7,7 +7,7 @@
 //!
 //! [`Recorder`]: super::Recorder
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, MutexGuard, mpsc};
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub struct GpuBuffer {
     shared: Option<system::Shared>,
     /// Whether that is kept resident.
     wired: bool,
+    /// Whether the device keeps the memory: see [`Gpu::constant`].
+    kept: bool,
     recorded_reads: AtomicU32,
     recorded_writes: AtomicU32,
 }
@@ -101,7 +103,7 @@ impl GpuBuffer {
 
 impl Drop for GpuBuffer {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
+        if let Some(block) = self.block.take().filter(|_| !self.kept) {
             let mut memory = self.gpu.state();
             memory.active -= block.raw.size();
             match &self.shared {
@@ -194,9 +196,32 @@ impl Gpu {
             read_only: false,
             shared: None,
             wired: false,
+            kept: false,
             recorded_reads: AtomicU32::new(0),
             recorded_writes: AtomicU32::new(0),
         }
+    }
+
+    /// Memory with what never changes, by its place in the program: uploaded when it is first asked for, and kept as
+    /// long as the device.
+    pub(crate) fn constant(self: &Arc<Self>, bytes: &'static [u8]) -> Result<Arc<GpuBuffer>> {
+        let key = (bytes.as_ptr() as usize, bytes.len());
+        let mut constants = lock(&self.constants);
+        if !constants.contains_key(&key) {
+            let mut made = self.alloc(bytes.len() as u64)?;
+            self.upload(&made, 0, bytes)?;
+            // A buffer holds its device, so that the device cannot hold one: it takes the memory.
+            let (size, block) = (made.size, made.block.take());
+            constants.extend(block.map(|block| (key, (size, block))));
+        }
+        let Some((size, Block { id, raw })) = constants.get(&key) else {
+            return Err(Error::Gpu { message: "a constant without memory".into() });
+        };
+        let block = Block { id: *id, raw: raw.clone() };
+        let mut buffer = self.buffer(block, *size, bytes.len() as u64);
+        buffer.forbid_writes();
+        buffer.kept = true;
+        Ok(Arc::new(buffer))
     }
 
     /// How much memory is in use.
@@ -526,6 +551,9 @@ impl Gpu {
         })
     }
 }
+
+/// Sizes and memory of constants, by where a program has them and how long they are.
+pub(super) type Constants = HashMap<(usize, usize), (u64, Block)>;
 
 /// The state behind allocation: what is in use, and the cache.
 pub(super) struct Memory {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use wgpu::{ErrorFilter, Features, PollError, PollType};
 
-use super::buffer::{Memory, Transfers};
+use super::buffer::{Constants, Memory, Transfers};
 use super::kernel::Kernels;
 use super::recorder::StatusPool;
 use super::simulated::{self, METAL_MATRICES, Simulated, Simulator};
@@ -124,6 +124,7 @@ pub struct Gpu {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
     pub(super) memory: Mutex<Memory>,
+    pub(super) constants: Mutex<Constants>,
     pub(super) transfers: Transfers,
     pub(super) kernels: Kernels,
     pub(super) statuses: StatusPool,
@@ -213,6 +214,7 @@ impl Gpu {
             device,
             queue,
             memory: Mutex::default(),
+            constants: Mutex::default(),
             transfers: Transfers::default(),
             kernels: Kernels::default(),
             statuses,

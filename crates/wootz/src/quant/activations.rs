@@ -9,8 +9,13 @@ use crate::error::{Error, Result};
 
 /// How the CPU rounds activations before it multiplies them with quantized weights. A product takes
 /// what is chosen when it is called ([`set_activations`], [`with_activations`]), and keeps it: a compiled function
-/// replays what it was recorded with. GPUs, and formats and dtypes without integer kernels, multiply floats at
-/// either level.
+/// replays what it was recorded with.
+///
+/// Integers are multiplied with weights of MLX's `affine`, `mxfp4` and `nvfp4`, and of GGUF's Q4_0, Q4_1, Q5_0, Q5_1, Q8_0,
+/// Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4, in products with their rows (`transpose`) and activations of up to 32 bits.
+/// Weights of `mxfp8`, Q8_1, Q8_K, the other IQ formats, TQ1_0, TQ2_0, NVFP4 and Q1_0 are decoded, and multiplied as
+/// floats at either level, as are all on a GPU. So is a whole call if one row of its activations does not suit: one with
+/// an infinity, NaN or a magnitude beyond 1e30, or with nothing but magnitudes of up to 1e-20.
 ///
 /// ```
 /// use wootz::quant::{Activations, activations};

@@ -6,6 +6,7 @@ use std::array;
 
 use pulp::{Simd, WithSimd};
 
+use crate::array::DType;
 use crate::cpu::simd;
 
 /// Codes of `bits` bits in groups of `group` weights.
@@ -32,21 +33,33 @@ impl Affine {
         }
     }
 
+    /// How far apart the weights of a group may be, that whatever is decoded is finite, computed in a dtype. Some
+    /// room is left for what is rounded up.
+    pub(crate) fn reach(dtype: DType) -> f32 {
+        match dtype {
+            DType::F16 => 65504.0 * (1.0 - 1.0 / 512.0),
+            DType::BF16 => f32::MAX * (1.0 - 1.0 / 64.0),
+            _ => f32::MAX * (1.0 - 1.0 / 1_048_576.0),
+        }
+    }
+
     /// Encodes whole groups of finite weights, and tells their scales and biases, not rounded: codes are found from
-    /// these.
+    /// these. Of weights that are farther apart than `reach` the ends count as nearer, in proportion.
     pub(crate) fn encode(
         self,
+        reach: f32,
         weights: &[f32],
         codes: &mut [u8],
         scales: &mut [f32],
         biases: &mut [f32],
     ) {
-        simd::run(Encode { affine: self, weights, codes, scales, biases });
+        simd::run(Encode { affine: self, reach, weights, codes, scales, biases });
     }
 }
 
 struct Encode<'a> {
     affine: Affine,
+    reach: f32,
     weights: &'a [f32],
     codes: &'a mut [u8],
     scales: &'a mut [f32],
@@ -66,7 +79,7 @@ impl WithSimd for Encode<'_> {
         for ((weights, codes), (to_scale, to_bias)) in groups.zip(parameters_of) {
             let weights = weights.as_chunks::<LANES>().0;
             let (lowest, most) = ends(weights);
-            let (scale, bias) = parameters(lowest, most, highest);
+            let (scale, bias) = bounded(lowest, most, highest, self.reach);
             (*to_scale, *to_bias) = (scale, bias);
             for (weights, codes) in weights.iter().zip(codes.chunks_exact_mut(LANES / 8 * bits)) {
                 let bytes = weights.map(|w| {
@@ -113,6 +126,22 @@ fn joined(codes: [u8; 8], bits: usize) -> u64 {
     join(fours, 4, 0xffff_ffff)
 }
 
+/// Scale and bias such that what is decoded is finite: if it would not be, of ends that are nearer to each other. Weights
+/// beyond them have the first or the last code, which is at most a quarter further.
+fn bounded(lowest: f32, most: f32, highest: f32, reach: f32) -> (f32, f32) {
+    // With one bit the outer end may be the sum of two rounded numbers.
+    let most = if highest == 1.0 { most.min(reach).max(lowest) } else { most };
+    let (scale, bias) = parameters(lowest, most, highest);
+    // Halves do not overflow.
+    let half = 0.5 * most - 0.5 * lowest;
+    let steps = ((most - lowest) / scale).round_ties_even();
+    if half > 0.5 * reach || (steps * scale).abs() > reach {
+        let factor = 0.375 * reach / half;
+        return parameters(factor * lowest, factor * most, highest);
+    }
+    (scale, bias)
+}
+
 /// The end that is farther from zero is kept exactly, and zero is a code.
 fn parameters(lowest: f32, most: f32, highest: f32) -> (f32, f32) {
     const SMALLEST: f32 = 1e-7;
@@ -121,7 +150,8 @@ fn parameters(lowest: f32, most: f32, highest: f32) -> (f32, f32) {
     }
     let scale = ((most - lowest) / highest).max(SMALLEST);
     let (scale, edge) = if lowest.abs() > most.abs() { (scale, lowest) } else { (-scale, most) };
-    let zero = (edge / scale).round_ties_even();
+    // Within bounds, or the scale would be zero.
+    let zero = (edge / scale).round_ties_even().clamp(-1e38, 1e38);
     if zero == 0.0 { (scale, 0.0) } else { (edge / zero, edge) }
 }
 

@@ -1,7 +1,7 @@
 // Codes of BITS bits one after the other, with a scale and a bias for each GROUP weights.
 
 fn weights_of(unit: u32, weights: ptr<function, array<f32, 32>>) {
-    let group = unit * 32u / GROUP;
+    let group = unit / (GROUP / 32u);
     let scale = scales(p.scales_at + group);
     let bias = biases(p.biases_at + group);
     var at = p.w_at + unit * BITS;

@@ -5,12 +5,17 @@ use pulp::{Simd, WithSimd};
 
 use crate::cpu::simd;
 
+/// The largest finite `float16`.
+pub(super) const LARGEST_HALF: f32 = 65504.0;
+
 /// A format of blocks. Slices that its functions see hold just one block.
 pub(super) trait Block {
     /// Weights in a block: a multiple of 32, at most 256.
     const ELEMENTS: usize;
     /// Bytes of a block.
     const BYTES: usize;
+    /// Weights count as at most so large, either way, that scales of half precision hold them.
+    const LARGEST: f32 = LARGEST_HALF;
     /// Whether [`encode`](Block::encode) is written.
     const ENCODES: bool = true;
     /// What decoding looks up; kernels find it in `w_table`.
@@ -83,7 +88,7 @@ fn encode<B: Block>(weights: &[f32], blocks: &mut [u8]) {
     let blocks = blocks.chunks_exact_mut(B::BYTES);
     for (weights, block) in weights.chunks_exact(B::ELEMENTS).zip(blocks) {
         for (to, &weight) in buffer.iter_mut().zip(weights) {
-            *to = finite(weight);
+            *to = finite(weight).clamp(-B::LARGEST, B::LARGEST);
         }
         block.fill(0);
         B::encode(buffer, block);
@@ -99,7 +104,7 @@ pub(crate) fn finite(weight: f32) -> f32 {
     } else if weight.is_nan() {
         0.0
     } else {
-        65504f32.copysign(weight)
+        LARGEST_HALF.copysign(weight)
     }
 }
 

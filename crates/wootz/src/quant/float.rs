@@ -23,6 +23,16 @@ impl FloatGroups {
         if self == FloatGroups::Nvfp4 { 16 } else { 32 }
     }
 
+    /// The largest number that codes and scales of powers of two hold in single precision.
+    pub(crate) fn largest(self) -> f32 {
+        let power = |exponent: u32| f32::from_bits((127 + exponent) << 23);
+        match self {
+            FloatGroups::Mxfp4 => 6.0 * power(125),
+            FloatGroups::Mxfp8 => 448.0 * power(119),
+            FloatGroups::Nvfp4 => 6.0 * 448.0,
+        }
+    }
+
     /// Decodes whole groups. Scales are rounded by `round` first.
     pub(crate) fn decode(
         self,
@@ -55,7 +65,8 @@ impl FloatGroups {
         let byte = match self {
             FloatGroups::Nvfp4 => to_e4m3(largest / most),
             _ if largest == 0.0 => 127,
-            _ => (rounded_up_log2(largest / most) + 127).clamp(0, 255) as u8,
+            // Else a number near the largest float32 would be rounded to one beyond it.
+            _ => (rounded_up_log2(largest.min(self.largest()) / most) + 127).clamp(0, 255) as u8,
         };
         let scale = self.scale(byte);
         let scale = if scale == 0.0 { 1.0 } else { scale };

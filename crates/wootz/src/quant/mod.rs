@@ -182,7 +182,8 @@ impl Format {
     }
 
     /// Encodes whole blocks. NaN counts as zero, and an infinity as the largest finite `float16` of
-    /// its sign, because one weight must not spoil the others of its block.
+    /// its sign, because one weight must not spoil the others of its block. Weights that are
+    /// too large for the scales of the format count as the largest that are not.
     ///
     /// ```
     /// use wootz::quant::Format;

@@ -3,7 +3,7 @@
 //! A block is the scale, the minimum, the fifth bits, and 16 bytes: the low nibbles are the first
 //! half, the high ones the second.
 
-use super::block::{Block, half_at, inverse, largest, set_half, u32_at};
+use super::block::{Block, LARGEST_HALF, half_at, inverse, largest, set_half, u32_at};
 
 pub(super) struct Nibbles<const FIFTH: bool, const MINIMUM: bool>;
 
@@ -16,6 +16,7 @@ impl<const FIFTH: bool, const MINIMUM: bool> Nibbles<FIFTH, MINIMUM> {
 impl<const FIFTH: bool, const MINIMUM: bool> Block for Nibbles<FIFTH, MINIMUM> {
     const ELEMENTS: usize = 32;
     const BYTES: usize = Self::CODES + 16;
+    const LARGEST: f32 = if MINIMUM { LARGEST_HALF } else { Self::LEVELS / 2.0 * LARGEST_HALF };
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

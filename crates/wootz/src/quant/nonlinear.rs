@@ -1,7 +1,7 @@
 //! IQ4_NL and IQ4_XS: codes of 4 bits for levels that lie closer near zero, 32 with a scale, or 256 with
 //! scales of 6 bits for each 32.
 
-use super::block::{Block, half_at, inverse, set_half, u16_at};
+use super::block::{Block, LARGEST_HALF, half_at, inverse, set_half, u16_at};
 use super::k_search::{Levels, Symmetric, symmetric};
 
 const LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -29,6 +29,7 @@ fn code(x: f32) -> usize {
 impl Block for Iq4Nl {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 18;
+    const LARGEST: f32 = 64.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {
@@ -50,6 +51,7 @@ pub(super) struct Iq4Xs;
 impl Block for Iq4Xs {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 136;
+    const LARGEST: f32 = 2048.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

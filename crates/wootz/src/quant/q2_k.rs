@@ -3,7 +3,7 @@
 //! A block is 16 bytes (the scale low, the minimum high), 64 bytes of codes, and the two `float16` that
 //! scales and minima are multiples of. Of the codes, 32 bytes hold four times 32 weights.
 
-use super::block::{Block, half_at};
+use super::block::{Block, LARGEST_HALF, half_at};
 use super::k_search::{WithMinima, two_bits, two_bits_at};
 
 pub(super) struct Q2K;
@@ -11,6 +11,7 @@ pub(super) struct Q2K;
 impl Block for Q2K {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 84;
+    const LARGEST: f32 = 7.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

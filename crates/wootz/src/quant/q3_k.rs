@@ -3,7 +3,7 @@
 //! A block is 32 bytes of the codes' high bits, 64 bytes of low bits as in Q2_K, 12 bytes of scales,
 //! and the `float16` that scales are multiples of. Codes are less 4, scales less 32.
 
-use super::block::{Block, half_at, set_half};
+use super::block::{Block, LARGEST_HALF, half_at, set_half};
 use super::k_search::{Levels, Symmetric, nearest, two_bits, two_bits_at};
 
 pub(super) struct Q3K;
@@ -22,6 +22,7 @@ impl Levels for Q3K {
 impl Block for Q3K {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 110;
+    const LARGEST: f32 = 64.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

@@ -3,7 +3,7 @@
 //! A block is the two `float16` that scales and minima are multiples of, 12 bytes of these, for Q5_K 32
 //! bytes of fifth bits, and 128 bytes: of each 32, the low nibbles are one group, the high ones the next.
 
-use super::block::{Block, half_at};
+use super::block::{Block, LARGEST_HALF, half_at};
 use super::k_search::WithMinima;
 
 pub(super) struct Q4K<const FIFTH: bool>;
@@ -16,6 +16,7 @@ impl<const FIFTH: bool> Q4K<FIFTH> {
 impl<const FIFTH: bool> Block for Q4K<FIFTH> {
     const ELEMENTS: usize = 256;
     const BYTES: usize = Self::CODES + 128;
+    const LARGEST: f32 = 32.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

@@ -3,7 +3,7 @@
 //! A block is 128 bytes of the codes' low nibbles, 64 bytes of their high pairs of bits, 16 bytes of
 //! scales, and the `float16` that these are multiples of. Codes are less 32.
 
-use super::block::{Block, half_at, set_half};
+use super::block::{Block, LARGEST_HALF, half_at, set_half};
 use super::k_search::{Levels, Symmetric, nearest};
 
 pub(super) struct Q6K;
@@ -30,6 +30,7 @@ fn places(unit: usize) -> (usize, usize, usize, usize) {
 impl Block for Q6K {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 210;
+    const LARGEST: f32 = 2048.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

@@ -1,13 +1,14 @@
 //! Q8_0, Q8_1 and Q8_K: bytes with one scale, of 32, 32 and 256 weights. Q8_1 also holds the sum of the weights, and
 //! Q8_K the sums of each 16 codes, which decoding does not need.
 
-use super::block::{Block, half_at, inverse, largest, nearest, set_half, u32_at};
+use super::block::{Block, LARGEST_HALF, half_at, inverse, largest, nearest, set_half, u32_at};
 
 pub(super) struct Q8_0;
 
 impl Block for Q8_0 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 34;
+    const LARGEST: f32 = 127.0 * LARGEST_HALF;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {
@@ -51,6 +52,7 @@ pub(super) struct Q8K;
 impl Block for Q8K {
     const ELEMENTS: usize = 256;
     const BYTES: usize = 4 + 256 + 32;
+    const LARGEST: f32 = 0.5 * f32::MAX;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

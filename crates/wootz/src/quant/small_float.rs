@@ -13,6 +13,7 @@ pub(super) struct Mxfp4;
 impl Block for Mxfp4 {
     const ELEMENTS: usize = 32;
     const BYTES: usize = 17;
+    const LARGEST: f32 = f32::MAX;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {
@@ -36,6 +37,7 @@ pub(super) struct Nvfp4;
 impl Block for Nvfp4 {
     const ELEMENTS: usize = 64;
     const BYTES: usize = 36;
+    const LARGEST: f32 = f32::MAX;
 
     #[inline(always)]
     fn decode(block: &[u8], weights: &mut [f32]) {

@@ -59,8 +59,11 @@ pub(super) struct X {
 
 /// Activations from which rows are rounded by the team.
 const PARALLEL: usize = 1 << 15;
-/// What is not above this is too small to divide by, and what is above the other is too large for sums.
+/// Groups with nothing above this are too small to divide by, and count as zero.
 const SMALLEST: f32 = 1e-30;
+/// In rows whose largest activation is above this, what counts as zero is nothing beside it; and what is above the other
+/// is too large for sums.
+const LEAST: f32 = 1e-20;
 const LARGEST: f32 = 1e30;
 
 impl<'a> Activations<'a> {
@@ -72,7 +75,7 @@ impl<'a> Activations<'a> {
 
     /// Rounds rows of `columns` activations, one after the other; `columns` is a multiple of thirty-two, and
     /// the memory begins at a line. Nothing comes of rows that integers do not stand for: of those with an
-    /// infinity or a NaN, or with nothing but the smallest numbers.
+    /// infinity or a NaN, or with nothing but small numbers. One such row is enough.
     pub(crate) fn round<T: Storage<Wide = f32> + Sync>(
         op: &'static str,
         (level, order): (Level, Order),
@@ -117,7 +120,7 @@ impl<'a> Activations<'a> {
                         simd::run(Round::<T, false, true> { x, codes, sides })
                     }
                 };
-                let fits = largest == 0.0 || (largest > SMALLEST && largest <= LARGEST);
+                let fits = largest == 0.0 || (largest > LEAST && largest <= LARGEST);
                 if !fits {
                     unfit.store(1, Ordering::Relaxed);
                 }

@@ -5,7 +5,8 @@
 //! A format is an implementation of [`formats::Format`], an instruction set one of [`vector::Simd`];
 //! the loop over both is in [`kernel`]. Many rows of activations are multiplied in tiles ([`many`], [`tiles`]).
 //! A product has the same bits whatever is computed beside it: any number of threads, any number of rows of
-//! activations. Only the two ways differ in their last bits, and shapes decide between them.
+//! activations. Only the two ways differ in their last bits, and shapes decide between them. Rows of activations that
+//! integers do not stand for send all that are multiplied with them to the floats ([`panels`]).
 
 mod activations;
 #[cfg(target_arch = "x86_64")]

@@ -20,6 +20,7 @@ use super::MappedFile;
 use crate::array::Array;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::ops::Quantized;
 
 /// The tensors and the metadata of a GGUF file, the tensors on the default device.
 ///
@@ -126,6 +127,34 @@ pub struct GgufTensor {
     pub data: Array,
 }
 
+impl GgufTensor {
+    /// The quantized weights that the blocks are; nothing is copied. An error, which names the tensor, if it is not of
+    /// blocks.
+    ///
+    /// ```
+    /// use wootz::quant::Format;
+    /// use wootz::{Array, DType, dequantize, io::gguf::{Gguf, Writer}, quantize};
+    /// let file = std::env::temp_dir().join("wootz-doc-quantized.gguf");
+    /// let w = quantize(&Array::ones(&[2, 32], DType::F32)?, Format::Q8_0)?;
+    /// let mut writer = Writer::new();
+    /// writer.blocks("output.weight", Format::Q8_0, w.codes().clone())?;
+    /// writer.write(&file)?;
+    /// let read = Gguf::open(&file)?.tensor("output.weight")?.quantized()?;
+    /// assert_eq!(dequantize(&read, None)?.sum(())?.item::<f32>()?, 64.0);
+    /// # Ok::<(), wootz::Error>(())
+    /// ```
+    pub fn quantized(&self) -> Result<Quantized> {
+        let wrong = |expected: String, got: String| {
+            Error::argument("quantized", format!("tensor {}", quoted(&self.name)), expected, got)
+        };
+        match self.kind {
+            TensorType::Blocks(format) => Quantized::new(format, &self.data, None, None)
+                .map_err(|error| wrong(format!("blocks of {format}"), error.to_string())),
+            kind => Err(wrong("quantized blocks".into(), kind.to_string())),
+        }
+    }
+}
+
 impl Gguf {
     /// Opens a file. If it is the first of several (`NAME-00001-of-0000N.gguf`), opens all of them.
     pub fn open(file: impl AsRef<Path>) -> Result<Gguf> {
@@ -141,9 +170,19 @@ impl Gguf {
             let reason = format!("part {} of {count}; open {}", number + 1, named(0)?.display());
             return Err(first.error(reason));
         }
+        Gguf::joined((first.clone(), header), split, |number| MappedFile::open(named(number)?))
+    }
+
+    /// All parts of what is split, given the first; `part` opens the others by number.
+    fn joined(
+        (first, header): (MappedFile, Header),
+        split: Split,
+        part: impl Fn(usize) -> Result<MappedFile>,
+    ) -> Result<Gguf> {
+        let count = split.count;
         let mut parts = vec![(first.clone(), header)];
         for number in 1..count {
-            let part = MappedFile::open(named(number)?)?;
+            let part = part(number)?;
             let header = self::header(&part)?;
             if Split::of(&part, &header)? != Some(Split { number, ..split }) {
                 let expected =
@@ -171,6 +210,25 @@ impl Gguf {
             );
         }
         Gguf::new(vec![(file, header)])
+    }
+
+    /// Reads the bytes of whole files that a model is split into, in their order.
+    pub fn from_parts(parts: &[&[u8]]) -> Result<Gguf> {
+        let open = |number: usize| {
+            let bytes = parts.get(number).copied().ok_or_else(|| {
+                Error::argument("gguf", "parts", format!("part {}", number + 1), parts.len())
+            })?;
+            MappedFile::from_bytes(format!("part {}", number + 1), bytes)
+        };
+        let first = open(0)?;
+        let header = header(&first)?;
+        let split = Split::of(&first, &header)?;
+        let of_all = split.is_some_and(|split| (split.number, split.count) == (0, parts.len()));
+        match split {
+            None if parts.len() == 1 => Gguf::new(vec![(first, header)]),
+            Some(split) if of_all => Gguf::joined((first, header), split, open),
+            _ => Err(first.error(format!("not the first of {} parts", parts.len()))),
+        }
     }
 
     fn new(parts: Vec<(MappedFile, Header)>) -> Result<Gguf> {
@@ -247,7 +305,8 @@ impl Gguf {
         Ok(GgufTensor { name: name.clone(), shape: shape.clone(), kind: *kind, data })
     }
 
-    /// A writer of the same file: version, metadata, tensors. Several files become one.
+    /// A writer of the same file: version, metadata, tensors. Several files become one. Tensors with more axes or longer
+    /// names than ggml takes can be read, but are an error here.
     pub fn to_writer(&self) -> Result<Writer> {
         let mut writer = Writer::new();
         writer.version(self.version)?;

@@ -19,8 +19,8 @@ pub(super) const ALIGNMENT_KEY: &str = "general.alignment";
 const ALIGNMENT: u32 = 32;
 /// More than the pages of any system have.
 const MOST_ALIGNMENT: u32 = 1 << 20;
-/// More axes than any tensor has.
-pub(super) const MOST_AXES: usize = 8;
+/// More axes than any tensor has, and than are written.
+const MOST_AXES: usize = 8;
 /// Arrays in arrays in arrays: files have them two deep, and a reader has only so much stack.
 pub(super) const MOST_NESTED: usize = 16;
 

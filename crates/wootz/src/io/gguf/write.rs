@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use super::read::{self, ALIGNMENT_KEY, MAGIC, MOST_AXES, MOST_NESTED};
+use super::read::{self, ALIGNMENT_KEY, MAGIC, MOST_NESTED};
 use super::value::for_scalars;
 use super::{TensorInfo, TensorType, Value, Values};
 use crate::array::{Array, DType};
@@ -12,6 +12,9 @@ use crate::io::replace::replace;
 use crate::quant::Format;
 
 const OP: &str = "save_gguf";
+/// What ggml reads at most: it refuses files with more. Readers here take more.
+const MOST_AXES: usize = 4;
+const LONGEST_NAME: usize = 63;
 
 /// Writes a GGUF file: collects metadata and tensors, in the order that they will have.
 ///
@@ -143,6 +146,11 @@ impl Writer {
         if tensor.shape.len() > MOST_AXES {
             let expected = format!("at most {MOST_AXES} axes");
             return Err(Error::shape(OP, format!("tensor {name}"), expected, &tensor.shape));
+        }
+        if name.len() > LONGEST_NAME {
+            let expected = format!("a name of at most {LONGEST_NAME} bytes");
+            let got = format!("{} bytes", name.len());
+            return Err(Error::argument(OP, format!("tensor {name}"), expected, got));
         }
         if !self.names.insert(name.clone()) {
             let got = format!("{name} twice");

@@ -76,6 +76,15 @@ impl Safetensors {
         Safetensors::new(vec![read(MappedFile::from_bytes("bytes", bytes)?)?])
     }
 
+    /// Reads the bytes of an index, with those of the files that it names: `file` gives them by name.
+    pub fn from_indexed_bytes(
+        index: &[u8],
+        file: impl Fn(&str) -> Result<Vec<u8>>,
+    ) -> Result<Safetensors> {
+        let index = MappedFile::from_bytes("index", index)?;
+        shards::open_indexed(&index, |name| MappedFile::from_bytes(name, &file(name)?))
+    }
+
     fn new(parts: Vec<(MappedFile, Header)>) -> Result<Safetensors> {
         let mut all =
             Safetensors { files: Vec::new(), metadata: BTreeMap::new(), tensors: BTreeMap::new() };
@@ -111,7 +120,8 @@ impl Safetensors {
         self.tensors.get(name).map(|(_, tensor)| &tensor.shape[..])
     }
 
-    /// A tensor's dtype; nothing if there is no such tensor or arrays cannot have it.
+    /// A tensor's dtype as an array, which is `uint8` for floats of 8 bits (`F8_E4M3`), as in MLX; nothing if there is
+    /// no such tensor or arrays cannot have its dtype, like other floats of few bits.
     pub fn dtype(&self, name: &str) -> Option<DType> {
         array_dtype(self.tensors.get(name)?.1.dtype)
     }
@@ -156,7 +166,11 @@ fn read(file: MappedFile) -> Result<(MappedFile, Header)> {
     Ok((file, header))
 }
 
+/// As in MLX, floats of e4m3 are their bytes.
 fn array_dtype(dtype: Dtype) -> Option<DType> {
+    if dtype == Dtype::F8_E4M3 {
+        return Some(DType::U8);
+    }
     DTYPES.iter().find(|(_, theirs)| *theirs == dtype).map(|(ours, _)| *ours)
 }
 

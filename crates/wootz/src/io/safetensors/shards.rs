@@ -59,20 +59,27 @@ pub(super) fn parts_in(folder: &Path) -> Result<BTreeSet<String>> {
 /// Opens the files that an index names. What is in them counts, as in mlx-lm, which does not read the index: tools that
 /// rewrite a file leave an old one beside it. Whoever needs a tensor that is in no file misses it by name.
 pub(super) fn open_index(path: &Path) -> Result<Safetensors> {
-    let wrong = |reason: String| Error::Format { path: path.display().to_string(), reason };
-    let file = MappedFile::open(path)?;
-    let index: Index =
-        serde_json::from_slice(file.bytes()).map_err(|error| wrong(error.to_string()))?;
-    let names: BTreeSet<&String> = index.weight_map.values().collect();
+    open_indexed(&MappedFile::open(path)?, |name| MappedFile::open(path.with_file_name(name)))
+}
+
+/// Opens the files that an index names, each by `open`.
+pub(super) fn open_indexed(
+    index: &MappedFile,
+    open: impl Fn(&str) -> Result<MappedFile>,
+) -> Result<Safetensors> {
+    let parsed: Index =
+        serde_json::from_slice(index.bytes()).map_err(|error| index.error(error.to_string()))?;
+    let names: BTreeSet<&String> = parsed.weight_map.values().collect();
     let mut parts = Vec::new();
     for name in names {
         // The index may come from anywhere: it does not choose files elsewhere.
         let plain = matches!(&Path::new(name).components().collect::<Vec<_>>()[..],
             [Component::Normal(only)] if *only == name.as_str());
         if !plain {
-            return Err(wrong(format!("{name:?} is not the name of a file beside the index")));
+            let reason = format!("{name:?} is not the name of a file beside the index");
+            return Err(index.error(reason));
         }
-        parts.push(read(MappedFile::open(path.with_file_name(name))?)?);
+        parts.push(read(open(name)?)?);
     }
     Safetensors::new(parts)
 }

@@ -305,7 +305,14 @@ fn a_writer_refuses_what_cannot_be_read() {
     assert_says(writer.metadata("general.alignment", 3u32).map(drop), "a power of two");
     assert_says(writer.tensor("t", array(&[], DType::F32)).map(drop), "t twice");
     assert_says(writer.tensor("u", array(&[1], DType::U8)).map(drop), "tensor u: expected dtype");
-    assert_says(writer.tensor("u", array(&[1; 9], DType::F32)).map(drop), "at most 8 axes");
+    // As ggml has it: four axes, and names with a zero behind them in 64 bytes.
+    writer.tensor(&"n".repeat(63), array(&[1; 4], DType::F32)).unwrap();
+    assert_says(writer.tensor("u", array(&[1; 5], DType::F32)).map(drop), "at most 4 axes");
+    let long = "é".repeat(32);
+    assert_says(
+        writer.tensor(&long, array(&[1], DType::F32)).map(drop),
+        "at most 63 bytes, got 64",
+    );
     let format = Format::Q4_0;
     assert_says(writer.blocks("u", format, array(&[2, 19], DType::U8)).map(drop), "whole blocks");
     assert_says(writer.blocks("u", format, array(&[18], DType::I8)).map(drop), "expected dtype");
@@ -316,7 +323,34 @@ fn a_writer_refuses_what_cannot_be_read() {
     writer.write(folder.0.join("it")).unwrap();
     let read = Gguf::open(folder.0.join("it")).unwrap();
     assert_eq!(read.info("v").unwrap().shape, [3, 64]);
-    assert_eq!((read.metadata().len(), read.tensors().count()), (1, 2));
+    assert_eq!((read.metadata().len(), read.tensors().count()), (1, 3));
+}
+
+#[test]
+fn blocks_of_a_file_are_quantized_weights_and_errors_name_the_tensor() {
+    let blocks = Gguf::open(goldens().join("blocks.gguf")).unwrap();
+    let mut found = 0;
+    for info in blocks.tensors() {
+        let tensor = blocks.tensor_on(info.name, &Device::cpu()).unwrap();
+        let TensorType::Blocks(format) = info.kind else { continue };
+        let weights = crate::dequantize(&tensor.quantized().unwrap(), None).unwrap();
+        assert_eq!(weights.shape(), info.shape, "{}", info.name);
+        let mut expected = vec![0.0; weights.size()];
+        format.decode(&tensor.data.to_bytes().unwrap(), &mut expected).unwrap();
+        let same = (weights.to_vec::<f32>().unwrap().iter().zip(expected))
+            .all(|(a, b)| a.to_bits() == b.to_bits());
+        assert!(same, "{}", info.name);
+        found += 1;
+    }
+    assert!(found > 10, "{found} tensors of blocks");
+    let every = Gguf::open(goldens().join("every.gguf")).unwrap();
+    let plain = every.tensors().find(|info| matches!(info.kind, TensorType::Numbers(_))).unwrap();
+    let numbers = every.tensor_on(plain.name, &Device::cpu()).unwrap();
+    let words = format!("tensor \"{}\": expected quantized blocks", plain.name);
+    assert_says(numbers.quantized(), &words);
+    let mut cut = blocks.tensor_on(blocks.tensors().next().unwrap().name, &Device::cpu()).unwrap();
+    cut.data = cut.data.astype(DType::I8).unwrap();
+    assert_says(cut.quantized(), &format!("tensor \"{}\": expected blocks of", cut.name));
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn damaged_files_are_errors_or_read() {
 
 #[test]
 fn what_fuzzing_found_is_read_or_refused() {
-    for reader in ["safetensors", "gguf", "npy", "npz"] {
+    for reader in ["safetensors", "safetensors_index", "gguf", "gguf_parts", "npy", "npz"] {
         let folder = goldens().join("../corpus").join(reader);
         let entries = std::fs::read_dir(&folder).expect("inputs that fuzzing found");
         let (mut read, mut refused) = (0, 0);

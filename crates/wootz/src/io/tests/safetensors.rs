@@ -40,10 +40,23 @@ fn tensors_at_odd_offsets_are_read() {
     assert_eq!(words.to_vec::<u32>().unwrap(), expected);
     assert_eq!((&words - &words).to_vec::<u32>().unwrap(), [0, 0]);
     assert_eq!(cpu("brain").unwrap().to_bytes().unwrap(), data[12..]);
-    assert_says(cpu("small"), "tensor \"small\" has the dtype F8_E4M3, which arrays cannot have");
-    assert_eq!((file.dtype("small"), file.shape("small")), (None, Some(&[3][..])));
+    // As in MLX, floats of 8 bits are their bytes.
+    assert_eq!(cpu("small").unwrap().to_vec::<u8>().unwrap(), data[9..12]);
+    assert_eq!((file.dtype("small"), file.shape("small")), (Some(DType::U8), Some(&[3][..])));
+    assert_eq!(file.stored_dtype("small").as_deref(), Some("F8_E4M3"));
     assert_eq!(file.raw("small").unwrap().to_vec::<u8>().unwrap(), data[9..12]);
-    assert_says(load_safetensors(&goldens().join("odd.safetensors")), "F8_E4M3");
+    let all = load_safetensors(&goldens().join("odd.safetensors")).unwrap();
+    assert_eq!(all["small"].to_vec::<u8>().unwrap(), data[9..12]);
+}
+
+#[test]
+fn dtypes_that_arrays_cannot_have_are_said_when_a_tensor_is_asked_for() {
+    let entries = [entry("a", "F8_E5M2", "[2]", "[0,2]"), entry("b", "U8", "[1]", "[2,3]")];
+    let file = Safetensors::from_bytes(&made(&format!("{{{}}}", entries.join(",")), 3)).unwrap();
+    let tensor = file.tensor_on("a", &Device::cpu());
+    assert_says(tensor, "tensor \"a\" has the dtype F8_E5M2, which arrays cannot have");
+    assert_eq!((file.dtype("a"), file.dtype("b")), (None, Some(DType::U8)));
+    assert_eq!(file.raw("a").unwrap().size(), 2);
 }
 
 /// The file of a header and data.

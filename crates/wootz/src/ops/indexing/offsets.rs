@@ -324,6 +324,23 @@ pub(in crate::ops) fn check_index_dtype(
     }
 }
 
+/// The dtype of two vectors of indices of which one may count `implied` matrices in their order: it holds the values of
+/// both, and whatever numbers of products come of them.
+pub(in crate::ops) fn common_index_dtype(given: [Option<DType>; 2], implied: usize) -> DType {
+    let all = |of: fn(DType) -> bool| given.iter().flatten().all(|&dtype| of(dtype));
+    let unsigned = |x: DType| matches!(x, DType::U8 | DType::U16 | DType::U32);
+    let narrow = |x: DType| x.size() < 4 || x == DType::I32;
+    match given {
+        _ if all(unsigned) => DType::U32,
+        _ if all(narrow) && i32::try_from(implied).is_ok() => DType::I32,
+        [Some(l), Some(r)] if l != r => DType::I64,
+        [l, r] => match l.or(r) {
+            Some(dtype) if !narrow(dtype) => dtype,
+            _ => DType::I64,
+        },
+    }
+}
+
 /// Indices counted from the front, times how far apart neighbours are; those of several axes are added up.
 #[derive(Debug)]
 struct Places {

@@ -80,6 +80,7 @@ where
 {
     let w = call.input::<T>(0)?;
     let task = TASK.next_multiple_of(scheme.granule());
+    let reach = Affine::reach(call.meta(0).dtype);
     // Outputs are cut side by side, as bytes.
     let scale = if matches!(scheme, Scheme::Affine { .. }) { size_of::<T>() } else { 1 };
     let groups = scheme.group_size().map_or(0, |group| task / group * scale);
@@ -97,7 +98,8 @@ where
             (Scheme::Affine { group_size: group, bits }, [codes, scales, biases]) => {
                 let mut found = vec![0f32; 2 * (weights.len() / group)];
                 let (found_scales, found_biases) = found.split_at_mut(weights.len() / group);
-                Affine { bits, group }.encode(weights, codes, found_scales, found_biases);
+                let affine = Affine { bits, group };
+                affine.encode(reach, weights, codes, found_scales, found_biases);
                 for (found, to) in [(found_scales, scales), (found_biases, biases)] {
                     for (&value, to) in found.iter().zip(to.chunks_exact_mut(scale)) {
                         to.copy_from_slice(bytemuck::bytes_of(&T::narrow(Wide::from_f32(value))));

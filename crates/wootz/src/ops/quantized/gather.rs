@@ -5,13 +5,13 @@ use super::{
     Quantized, cpu, dequantize, expect_indices, expect_weights, expect_x, quantized_matmul_with,
     weights_shape,
 };
-use crate::array::{Array, DType, Meta, broadcast_shapes};
+use crate::array::{Array, Meta, broadcast_shapes};
 use crate::cpu::CpuCall;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Metas, Op, expect_inputs};
-use crate::ops::indexing::offsets::check_index_dtype;
+use crate::ops::indexing::offsets::{check_index_dtype, common_index_dtype};
 use crate::ops::movement::arange_on;
 use crate::ops::{
     GatherMmBackward, Reduce, astype, broadcast_to, expand_dims, matmul, reshape, scatter,
@@ -65,40 +65,29 @@ pub(super) fn gather_qmm_with(
             return Err(Error::shape(OP, name, "two axes or more", shape));
         }
     }
+    let count = |shape: &[usize]| shape[..shape.len() - 2].iter().product::<usize>();
+    let implied = if lhs_indices.is_none() { count(x.shape()) } else { count(&weights) };
+    let given = [lhs_indices, rhs_indices].map(|indices| indices.map(Array::dtype));
+    let common = common_index_dtype(given, implied);
     let index = |name: &str, indices: Option<&Array>, shape: &[usize]| {
-        let batch = &shape[..shape.len() - 2];
-        let count = batch.iter().product::<usize>();
         let Some(indices) = indices else {
-            let all = arange_on(0.0, count as f64, 1.0, DType::U32, x.device())?;
-            return reshape(&all, batch);
+            let all = arange_on(0.0, count(shape) as f64, 1.0, common, x.device())?;
+            return reshape(&all, &shape[..shape.len() - 2]);
         };
         check_index_dtype(OP, name, indices.dtype())?;
-        if indices.size() > 0 && count == 0 {
+        if indices.size() > 0 && count(shape) == 0 {
             let expected = "no indices into axes without matrices";
             return Err(Error::argument(OP, name, expected, indices.size()));
         }
-        Ok(indices.clone())
+        astype(indices, common)
     };
     let (lhs, rhs) = (
         index("lhs_indices", lhs_indices, x.shape())?,
         index("rhs_indices", rhs_indices, &weights)?,
     );
-    // One dtype that holds the values of both.
-    let narrow = |x: &Array| x.dtype().size() < 4 || x.dtype() == DType::I32;
-    let unsigned = |x: &Array| matches!(x.dtype(), DType::U8 | DType::U16 | DType::U32);
-    let common = match () {
-        () if lhs.dtype() == rhs.dtype() => lhs.dtype(),
-        () if unsigned(&lhs) && unsigned(&rhs) => DType::U32,
-        () if narrow(&lhs) && narrow(&rhs) => DType::I32,
-        // Numbers in order are few enough for any type.
-        () if lhs_indices.is_none() => rhs.dtype(),
-        () if rhs_indices.is_none() => lhs.dtype(),
-        () => DType::I64,
-    };
     let shape = broadcast_shapes(OP, lhs.shape(), rhs.shape())?;
     let flat = |indices: &Array| {
-        let indices = broadcast_to(&astype(indices, common)?, &shape)?;
-        reshape(&indices, &[shape.iter().product()])?.contiguous()
+        reshape(&broadcast_to(indices, &shape)?, &[shape.iter().product()])?.contiguous()
     };
     let x = astype(x, dtype)?;
     let x_batch = x.shape()[..x.rank() - 2].iter().product();

@@ -8,7 +8,7 @@ use crate::gpu::{Bind, GpuBuffer, GpuCall, Kernel, grid, packed};
 use crate::ops::indexing::along_axis::check_on_gpu;
 use crate::ops::indexing::offsets::place_function;
 use crate::ops::indexing::raw::status;
-use crate::quant::Scheme;
+use crate::quant::{Affine, FloatGroups, Scheme};
 
 /// Units of 32 weights that a workgroup decodes.
 const UNITS: usize = 64;
@@ -81,9 +81,11 @@ pub(super) fn quantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
             .concat();
             if scheme.arrays() == 3 {
                 text += &packed::writer("biases", 3, dtype);
+                text += &constant("REACH", Affine::reach(dtype));
                 text + include_str!("quantize.wgsl") + include_str!("quantize_affine.wgsl")
             } else {
                 text += &format!("const NV = {};\n", scheme == Scheme::Nvfp4);
+                text += &constant("LARGEST", scheme.floats().map_or(0.0, FloatGroups::largest));
                 text += include_str!("../../quant/small_float.wgsl");
                 text + include_str!("quantize.wgsl") + include_str!("quantize_float.wgsl")
             }
@@ -92,6 +94,11 @@ pub(super) fn quantize(call: &mut GpuCall<'_>, scheme: Scheme) -> Result<()> {
         params: &[word(w.layout.offset)?, word(groups)?],
         groups: grid(groups.div_ceil(UNITS)),
     })
+}
+
+/// A number with all its digits.
+fn constant(name: &str, value: f32) -> String {
+    format!("const {name} = {value:e}f;\n")
 }
 
 pub(super) fn matmul(call: &mut GpuCall<'_>, scheme: Scheme, transpose: bool) -> Result<()> {
@@ -459,12 +466,7 @@ impl Weights {
         let metas = [0, 1, 2].map(|index: usize| call.meta(first + index.min(arrays - 1)));
         let table = match scheme.table() {
             [] => None,
-            words => {
-                let bytes: &[u8] = bytemuck::cast_slice(words);
-                let buffer = call.gpu().alloc(bytes.len() as u64)?;
-                call.gpu().upload(&buffer, 0, bytes)?;
-                Some(Arc::new(buffer))
-            }
+            words => Some(call.gpu().constant(bytemuck::cast_slice(words))?),
         };
         let [first_offset, second, third] = metas.map(|meta| word(meta.layout.offset));
         let offsets = [first_offset?, second?, third?];

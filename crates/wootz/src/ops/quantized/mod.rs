@@ -6,6 +6,7 @@
 mod cases;
 pub(in crate::ops) mod cpu;
 mod gather;
+mod global_scale;
 #[cfg(feature = "gpu")]
 pub(in crate::ops) mod gpu;
 mod matmul;
@@ -16,6 +17,7 @@ mod tests;
 
 pub(crate) use self::cases::entries;
 pub use self::gather::{GatherQmm, gather_qmm};
+pub use self::global_scale::{dequantize_global, quantize_global};
 pub(in crate::ops) use self::matmul::quantized_matmul_with;
 pub use self::matmul::{QuantizedMatmul, quantized_matmul};
 pub use self::qqmm::{gather_qqmm, qqmm};
@@ -116,6 +118,10 @@ impl Quantized {
 
     /// Rows of a matrix by index, decoded: a quantized embedding.
     pub fn take(&self, indices: &Array, dtype: DType) -> Result<Array> {
+        let codes = self.codes().shape();
+        if codes.len() < 2 {
+            return Err(Error::shape("take", "codes", "two axes or more", codes));
+        }
         let taken = self.each(|array| take(array, indices, Some(0)))?;
         dequantize(&taken, Some(dtype))
     }

@@ -1,12 +1,10 @@
 //! `qqmm` and `gather_qqmm`: products of which both sides are quantized.
 
+use super::global_scale::LARGEST;
 use super::{Quantized, fake_quantize, gather_qmm, quantized_matmul};
 use crate::array::{Array, DType};
 use crate::error::{Error, Result};
 use crate::ops::{astype, divide, multiply};
-
-/// The largest number of e4m3 times the largest of e2m1: MLX's global scales count from it.
-const LARGEST: f64 = 2688.0;
 
 /// `x @ w.T` where `x`, too, is quantized, in the way that `w` is: with `mxfp4`, `mxfp8` or `nvfp4`. The result
 /// has the dtype of `x`. MLX's global scales of `nvfp4`, of `x` and of `w`, come as a pair. Gradients go

@@ -13,8 +13,9 @@ use crate::quant::Scheme;
 
 /// Quantizes along the last axis. Affine and float schemes give what MLX gives on the CPU, bit by bit;
 /// scales and biases then have the dtype of `w`, or `float32` for `float64`. NaN counts as zero, and an infinity as the largest finite
-/// `float16` of its sign, so that whatever is quantized decodes to finite numbers. GGUF's blocks are encoded on the CPU, wherever `w` is. MLX's global scale `s` of
-/// nvfp4 is a factor of `2688 / s` for `w`.
+/// `float16` of its sign. Weights that are so large, or so far apart, that the scale of their group could not be held are
+/// brought nearer to zero: whatever is quantized decodes to finite numbers, in the dtype of affine scales, else in `float32`. GGUF's blocks are encoded on the CPU, wherever `w` is. For MLX's global scale of
+/// nvfp4 see [`quantize_global`](super::quantize_global).
 ///
 /// ```
 /// use wootz::quant::Scheme;
@@ -77,7 +78,8 @@ pub fn dequantize(q: &Quantized, dtype: Option<DType>) -> Result<Array> {
     astype(&Array::apply(op, &q.arrays.iter().collect::<Vec<_>>())?, wanted)
 }
 
-/// What `w` is after it was quantized and decoded, in the dtype of `w`: finite, also where `w` is not. The gradient
+/// What `w` is after it was quantized and decoded, in the dtype of `w`: finite, also where `w` is not,
+/// other than blocks and floats near the largest `float16` in that dtype. The gradient
 /// goes straight through, as if nothing had been rounded: for training that knows of the quantization.
 ///
 /// ```
@@ -252,13 +254,15 @@ pub(super) fn group_gradients(
 ) -> Result<Vec<Option<Array>>> {
     let Scheme::Affine { group_size, .. } = scheme else { return Ok(vec![None; arrays.len()]) };
     let (codes, scales) = (&arrays[0], &arrays[1]);
-    // The codes themselves are weights of scale 1.
+    // The codes themselves are weights of scale 1, which narrow dtypes hold: they have eight bits at most.
     let (one, zero) = (ones_like(scales)?.contiguous()?, zeros_like(scales)?.contiguous()?);
     let op = Dequantize { scheme, dtype: scales.dtype() };
     let codes = Array::apply(op, &[codes, &one, &zero])?;
     let grouped = [scales.shape(), &[group_size]].concat();
-    let gradient = astype(gradient, scales.dtype())?;
-    let over_groups = |x: &Array| sum(&reshape(x, &grouped)?, -1, false);
-    let to_scales = over_groups(&multiply(&gradient, codes)?)?;
+    // Products and sums are of single precision, and are rounded once.
+    let wide = DType::promote(scales.dtype(), DType::F32);
+    let gradient = astype(gradient, wide)?;
+    let over_groups = |x: &Array| astype(&sum(&reshape(x, &grouped)?, -1, false)?, scales.dtype());
+    let to_scales = over_groups(&multiply(&gradient, astype(&codes, wide)?)?)?;
     Ok(vec![None, Some(to_scales), Some(over_groups(&gradient)?)])
 }

@@ -5,6 +5,7 @@ fn encode(group: u32) {
     var largest = 0.0;
     for (var i = 0u; i < GROUP; i++) { largest = max(largest, abs(weight(first + i))); }
     let most = select(6.0, 448.0, BITS == 8u);
+    if (!NV) { largest = min(largest, LARGEST); }
     var byte = 127u;
     var scale = 1.0;
     if (NV) {
@@ -25,7 +26,8 @@ fn encode(group: u32) {
                 word |= to_e2m1(value) << (4u * j);
             }
         }
-        codes_data[(first + i) * BITS / 32u] = word;
+        // The number of a weight times its bits may not fit a word.
+        codes_data[(first + i) / (32u / BITS)] = word;
     }
 }
 

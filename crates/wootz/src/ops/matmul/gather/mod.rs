@@ -22,7 +22,7 @@ use crate::op::{
     expect_float, expect_inputs, expect_shape,
 };
 use crate::ops::elementwise::sum_to_shape;
-use crate::ops::indexing::offsets::check_index_dtype;
+use crate::ops::indexing::offsets::{check_index_dtype, common_index_dtype};
 use crate::ops::movement::arange_on;
 use crate::ops::{
     Reduce, astype, broadcast_to, expand_dims, full, matmul, reshape, scatter, squeeze, take,
@@ -174,24 +174,14 @@ fn indices(a: &Array, b: &Array, lhs: Option<&Array>, rhs: Option<&Array>) -> Re
             return Err(Error::argument("gather_mm", name, expected, indices.size()));
         }
     }
-    let given = [lhs, rhs].map(|x| x.map(Array::dtype));
-    let dtype = match given {
-        [Some(l), Some(r)] if l != r => {
-            let unsigned = |x: DType| matches!(x, DType::U8 | DType::U16 | DType::U32);
-            let narrow = |x: DType| x.size() < 4 || x == DType::I32;
-            match () {
-                () if unsigned(l) && unsigned(r) => DType::U32,
-                () if narrow(l) && narrow(r) => DType::I32,
-                () => DType::I64,
-            }
-        }
-        [l, r] => l.or(r).unwrap_or(DType::U32),
-    };
+    let count = |array: &Array| batch(array).iter().product::<usize>();
+    let implied = count(if lhs.is_none() { a } else { b });
+    let dtype = common_index_dtype([lhs, rhs].map(|x| x.map(Array::dtype)), implied);
     let of = |indices: Option<&Array>, array: &Array| match indices {
         Some(indices) => astype(indices, dtype),
         None => {
-            let count = batch(array).iter().product::<usize>();
-            reshape(&arange_on(0.0, count as f64, 1.0, dtype, array.device())?, batch(array))
+            let all = arange_on(0.0, count(array) as f64, 1.0, dtype, array.device())?;
+            reshape(&all, batch(array))
         }
     };
     Ok([of(lhs, a)?, of(rhs, b)?])

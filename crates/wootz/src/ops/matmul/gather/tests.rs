@@ -152,3 +152,32 @@ fn many_rows_of_many_experts_are_as_one_by_one() -> Result<()> {
     assert_eq!(together, a.matmul(&chosen)?.to_vec::<f32>()?);
     Ok(())
 }
+
+#[test]
+fn narrow_indices_count_more_matrices_than_they_hold() -> Result<()> {
+    // Numbers in order, of matrices or of products, are up to 199, which eight bits with a sign do not hold.
+    let bytes: Vec<i8> = (0..200u8).map(|i| (i % 3) as i8).collect();
+    let chosen = Array::from_slice(&bytes, &[200])?;
+    let wide = chosen.astype(DType::I64)?;
+    let (many, few) = (numbers(&[200, 1, 2], DType::F32)?, numbers(&[3, 2, 4], DType::F32)?);
+    let right = |i: &Array| gather_mm(&many, &few, None, Some(i), false)?.to_vec::<f32>();
+    assert_eq!(right(&chosen)?, right(&wide)?);
+    let left = |i: &Array| {
+        gather_mm(&few.swapaxes(1, 2)?, &many.swapaxes(1, 2)?, Some(i), None, false)?
+            .to_vec::<f32>()
+    };
+    assert_eq!(left(&chosen)?, left(&wide)?);
+    let all = Array::from_slice(&[7u8, 199, 128], &[3])?;
+    let some = Array::from_slice(&[1i8, 0, 2], &[3])?;
+    let both = |lhs: &Array, rhs: &Array| gather_mm(&many, &few, Some(lhs), Some(rhs), false);
+    let same = both(&all.astype(DType::I64)?, &some.astype(DType::I64)?)?;
+    assert_eq!(both(&all, &some)?.to_vec::<f32>()?, same.to_vec::<f32>()?);
+    let slope = |i: &Array| {
+        let loss = crate::grad(|x: &[Array]| {
+            gather_mm(&x[0], &x[1], Some(i), Some(i), false)?.square()?.sum(())
+        });
+        loss(&[many.clone(), few.clone()])?[0].to_vec::<f32>()
+    };
+    assert_eq!(slope(&chosen)?, slope(&wide)?);
+    Ok(())
+}

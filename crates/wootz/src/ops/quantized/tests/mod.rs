@@ -1,5 +1,7 @@
 //! Quantized weights: dtypes, shapes, errors and odd memory; every format through every operation.
 
+mod extremes;
+
 use super::*;
 use crate::device::{Device, with_device};
 use crate::quant::Format;
