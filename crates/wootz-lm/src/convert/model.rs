@@ -182,8 +182,9 @@ impl<'a> Model<'a> {
         if architecture.starts_with("gemma") {
             self.lower_norms(&architecture, options)?;
         }
-        if architecture == "gemma3" && !to_gguf && self.get("final_logit_softcapping").is_some() {
-            let what = "MLX has no Gemma 3 with final_logit_softcapping";
+        let cap = self.float("final_logit_softcapping").filter(|cap| *cap != 0.0);
+        if let Some(cap) = cap.filter(|_| architecture == "gemma3" && !to_gguf) {
+            let what = format!("MLX has no Gemma 3 with final_logit_softcapping, here {cap}");
             return Err(Error::invalid(self.checkpoint.path(), what));
         }
         let strange: Vec<&str> = self
@@ -266,7 +267,8 @@ impl<'a> Model<'a> {
 
     /// Llama has biases on all of its projections or on none, in MLX: those that a file lacks are zeros.
     fn fill_biases(&mut self) -> Result<()> {
-        let attention = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"];
+        let attention =
+            ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"];
         for group in [&attention[..], &["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]] {
             let of = |name: &str, kind: &str| {
                 let path = name.strip_suffix(kind);

@@ -131,8 +131,9 @@ pub(super) fn keys(
             Ok(())
         }
         (Some(other), _) => {
-            let what =
-                format!("rope_scaling of type {other:?} is not known to be GGUF's of {architecture}");
+            let what = format!(
+                "rope_scaling of type {other:?} is not known to be GGUF's of {architecture}"
+            );
             Err(Error::invalid(model.path(), what))
         }
     }
@@ -177,7 +178,8 @@ pub(super) fn tensors(
             let [context, original] = contexts(model, scaling, architecture)?;
             if context > original {
                 let what = format!(
-                    "GGUF cannot say that rope_scaling of llama is longrope for {context} positions, more than {original}"
+                    "GGUF cannot say that rope_scaling of llama is longrope for {context} positions, \
+                     more than {original}"
                 );
                 return Err(Error::invalid(model.path(), what));
             }

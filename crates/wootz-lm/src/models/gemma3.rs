@@ -104,8 +104,7 @@ fn decoder(config: &Config, loader: &mut Loader<'_>, path: &str) -> Result<Decod
     let scale = f64::from(rounded.item::<f32>()?);
     // mlx-lm's model has no cap, whatever a folder says; that of a GGUF file is obeyed.
     let cap = config.final_logit_softcapping.filter(|&cap| loader.is_gguf() && cap != 0.0);
-    let style =
-        Style { embedding_scale: Some(scale), logits_softcap: cap, ..Style::default() };
+    let style = Style { embedding_scale: Some(scale), logits_softcap: cap, ..Style::default() };
     let layer = |loader: &mut Loader<'_>, number: usize, at: &str, dtype: DType| {
         let is_global = (number + 1).is_multiple_of(config.sliding_window_pattern);
         let attention = AttentionConfig {

@@ -146,7 +146,8 @@ fn of_tensors(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<O
     let long = factors("rope_factors_long.weight")?;
     let short = factors("rope_factors_short.weight")?;
     let Some(long) = long else { return Ok(None) };
-    let (positions, original) = (config.rope.max_position_embeddings.unwrap_or(0), original(config));
+    let (positions, original) =
+        (config.rope.max_position_embeddings.unwrap_or(0), original(config));
     let mut scaling = RopeScaling::new(RopeType::Longrope);
     scaling.original_max_position_embeddings = Some(original as usize);
     let size = || config.rope.rope_scaling.as_ref()?.get("attention_factor")?.as_f64();
