@@ -197,14 +197,16 @@ fn small_models_are_written_with_their_scores_where_they_are_asked_for() {
         return;
     };
     let place = tempfile::tempdir().unwrap();
-    let gemma2 = Small {
-        name: "small-gemma2",
-        architecture: "gemma2",
-        changes: json!({ "sliding_window": 5 }),
-        layers: 3,
-    };
-    for (number, model) in models().into_iter().chain([gemma2]).enumerate() {
-        let name = format!("{number:02}-{}", model.name);
+    let small = |name, architecture, changes| Small { name, architecture, changes, layers: 3 };
+    let more = [
+        small("small-gemma2", "gemma2", json!({ "sliding_window": 5 })),
+        small("small-phi3", "phi3", {
+            json!({ "max_position_embeddings": 512, "original_max_position_embeddings": 512 })
+        }),
+    ];
+    for (number, model) in models().into_iter().chain(more).enumerate() {
+        // llama.cpp looks for tokens of Phi-3 in models that are named so.
+        let name = format!("{number:02}-{}", model.name.replace("phi3", "phi"));
         let file = gguf_of(&model, place.path(), &name);
         let prompt = prompt_of(model.name);
         let scores = json!({ "prompt": prompt, "scores": scores(&file, &prompt) });
