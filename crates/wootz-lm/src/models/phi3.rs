@@ -150,8 +150,8 @@ fn of_tensors(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<O
         (config.rope.max_position_embeddings.unwrap_or(0), original(config));
     let mut scaling = RopeScaling::new(RopeType::Longrope);
     scaling.original_max_position_embeddings = Some(original as usize);
-    let size = || config.rope.rope_scaling.as_ref()?.get("attention_factor")?.as_f64();
-    scaling.attention_factor = size();
+    let given = config.rope.rope_scaling.as_ref();
+    scaling.attention_factor = given.and_then(|given| given.get("attention_factor")?.as_f64());
     scaling.long_factor = match short {
         Some(short) if positions as u64 <= original => short,
         _ => long,
