@@ -109,7 +109,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     std::fs::create_dir_all(&folder)?;
     let mut made = vec![first];
-    let (mut failed, mut absent) = (0, 0);
+    let (mut failed, mut absent) = match small_models(&folder.join("small"))? {
+        Some(failed) => (failed, 0),
+        None => (0, 1),
+    };
     for Conversion { from, to, arguments, all_equal } in &CONVERSIONS {
         let place = folder.join(to);
         let mut command = Command::new(&wootz);
@@ -149,6 +152,42 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("{absent} conversions had no peer");
     }
     Ok(())
+}
+
+/// How far llama.cpp's scores of the small models of `tests/gguf.rs` may be from ours, of the largest score; and of
+/// Gemma's, since its table for their activation function has half precision.
+const DISTANCES: [f64; 2] = [1e-5, 2e-3];
+
+/// llama.cpp's scores of a small model of each architecture, beside ours. Gives the number of those that differ; none if
+/// it is not installed.
+fn small_models(folder: &Path) -> Result<Option<usize>> {
+    let python = cache()?.join(LLAMA.environment).join("bin/python");
+    if !python.exists() {
+        println!("small models NO PEER: {} is not there; --setup installs it", LLAMA.environment);
+        return Ok(None);
+    }
+    std::fs::create_dir_all(folder)?;
+    let mut command = cargo(&["test", "--quiet", "--package", "wootz-lm", "--test", "gguf"]);
+    let name = "small_models_are_written_with_their_scores_where_they_are_asked_for";
+    capture(command.args([name, "--", "--exact"]).env("WOOTZ_SMALL_GGUF", folder))?;
+    let mut command = Command::new(python);
+    command.arg("-B").arg(root().join("xtask/peers/logits.py")).arg(folder);
+    let answer = json(&mut command)?;
+    let models = answer["models"].as_array().context("no models")?;
+    ensure!(!models.is_empty(), "tests wrote no small models");
+    let mut failed = 0;
+    for model in models {
+        let difference = model["difference"].as_f64().context("no difference")?;
+        let (same, tokens) = (&model["same"], &model["tokens"]);
+        let name = model["name"].as_str().unwrap_or_default();
+        let passes = difference <= DISTANCES[usize::from(name.contains("gemma"))];
+        failed += usize::from(!passes);
+        let verdict = if passes { "pass" } else { "FAIL" };
+        println!(
+            "{name:<24} {difference:.1e} from llama.cpp, {same} of {tokens} tokens equal  {verdict}"
+        );
+    }
+    Ok(Some(failed))
 }
 
 /// What SmolLM2 says from GGUF, from MLX's layout and on a GPU; and its perplexity. Gives the number of wrong answers.

@@ -296,6 +296,56 @@ fn files_beside_the_tokenizer_that_are_damaged_are_errors_that_name_them() {
 }
 
 #[test]
+fn a_pre_tokenizer_is_named_by_all_of_its_pattern() {
+    let folder = tempfile::tempdir().unwrap();
+    let (to, options) =
+        (folder.path().join("x.gguf"), ConvertOptions { overwrite: true, ..Default::default() });
+    let copy = changed(folder.path(), serde_json::json!({}));
+    let path = copy.join("tokenizer.json");
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let name = |parts: serde_json::Value, whole: bool| {
+        let mut json = json.clone();
+        json["pre_tokenizer"] = serde_json::json!({ "type": "Sequence", "pretokenizers": parts });
+        json["model"]["ignore_merges"] = whole.into();
+        std::fs::write(&path, json.to_string()).unwrap();
+        convert(&copy, &to, &options)?;
+        let file = Gguf::open(&to).unwrap();
+        let name = file.get("tokenizer.ggml.pre").and_then(|value| value.as_str());
+        Ok::<_, wootz_lm::Error>(name.unwrap().to_string())
+    };
+    let bytes = |regex: bool| serde_json::json!({ "type": "ByteLevel", "use_regex": regex });
+    let split = |pattern: &str, behavior: &str, invert: bool| {
+        let pattern = serde_json::json!({ "Regex": pattern });
+        let split = serde_json::json!({
+            "type": "Split", "pattern": pattern, "behavior": behavior, "invert": invert,
+        });
+        serde_json::json!([split, bytes(false)])
+    };
+    let end = r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    let tekken = [
+        r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+",
+        r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*",
+        end,
+    ]
+    .concat();
+    let llama = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    assert_eq!(name(split(&tekken, "Isolated", false), true).unwrap(), "tekken");
+    assert_eq!(name(split(llama, "Removed", true), true).unwrap(), "llama-bpe");
+    assert_eq!(name(serde_json::json!([bytes(true)]), false).unwrap(), "gpt-2");
+    let digits = serde_json::json!({ "type": "Digits", "individual_digits": true });
+    assert_eq!(name(serde_json::json!([digits, bytes(true)]), false).unwrap(), "smollm");
+
+    // Alike, but not the same.
+    let other = llama.replace(r"\p{L}+", r"[\p{L}\p{M}]+");
+    let error = name(split(&other, "Isolated", false), true).unwrap_err().to_string();
+    assert!(error.contains("no known name") && error.contains(&other), "{error}");
+    let error = name(split(llama, "MergedWithNext", false), true).unwrap_err().to_string();
+    assert!(error.contains("MergedWithNext"), "{error}");
+    let error = name(serde_json::json!([{ "type": "Metaspace" }]), false).unwrap_err().to_string();
+    assert!(error.contains("Metaspace"), "{error}");
+}
+
+#[test]
 fn an_alias_of_llama_becomes_a_llama_of_gguf() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("x.gguf");

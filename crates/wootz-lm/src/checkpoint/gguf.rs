@@ -1,7 +1,8 @@
 //! GGUF's names and metadata as MLX has them.
 //!
 //! Weights stay as they lie. Those of `llama` are permuted for rotation of neighbours, which the
-//! configuration says as `rope_traditional`; gemma's norms already have 1 added.
+//! configuration says as `rope_traditional`; gemma's norms already have 1 added. Gemma 2 slides as
+//! in llama.cpp, although mlx-lm's sees all tokens.
 
 use serde_json::{Map, Value, json};
 use wootz::io::gguf::{Gguf, Value as Metadata};
@@ -139,7 +140,15 @@ pub(super) fn config(file: &Gguf) -> Result<Value, String> {
     match theirs {
         "llama" => {
             set("rope_traditional", json!(true));
-            set("attention_bias", json!(file.info("blk.0.attn_q.bias").is_some()));
+            let biased = |parts: &[&str]| {
+                let ends = |name: &str| {
+                    let part = name.strip_suffix(".bias").and_then(|name| name.rsplit('.').next());
+                    part.is_some_and(|part| parts.contains(&part))
+                };
+                file.tensors().any(|info| ends(info.name))
+            };
+            set("attention_bias", json!(biased(&["attn_q", "attn_k", "attn_v", "attn_output"])));
+            set("mlp_bias", json!(biased(&["ffn_gate", "ffn_up", "ffn_down"])));
         }
         "gemma2" | "gemma3" => {
             // The largest of each divides by another number, and says so nowhere.
@@ -153,17 +162,39 @@ pub(super) fn config(file: &Gguf) -> Result<Value, String> {
             if let Some(cap) = keys.get_float("final_logit_softcapping") {
                 set("final_logit_softcapping", json!(cap));
             }
+            // As in llama.cpp: Gemma 2 has a window without saying so, Gemma 3 has none then.
+            let (usual, pattern) = if theirs == "gemma2" { (Some(4096), 2) } else { (None, 6) };
+            let window = keys.get_number("attention.sliding_window").or(usual);
+            let window = window.filter(|&window| window > 0);
+            if let Some(window) = window {
+                set("sliding_window", json!(window));
+            }
+            let pattern = if window.is_some() { keys.pattern(layers, pattern)? } else { 1 };
+            set("sliding_window_pattern", json!(pattern));
+            let local = keys.get_float("rope.freq_base_swa");
             if theirs == "gemma3" {
-                set("sliding_window", json!(keys.number("attention.sliding_window")?));
-                set("sliding_window_pattern", json!(6));
+                set("rope_local_base_freq", json!(local.unwrap_or(10000.0)));
+            } else if let Some(got) = local {
+                let base = keys.get_float("rope.freq_base").unwrap_or(10000.0);
+                if got != base {
+                    return Err(format!("gemma2.rope.freq_base_swa: expected {base}, got {got}"));
+                }
             }
         }
         "phi3" => {
             if let Some(dims) = dims {
                 set("partial_rotary_factor", json!(dims as f64 / head_dim.max(1) as f64));
             }
-            if let Some(original) = keys.get_number("rope.scaling.original_context_length") {
+            let original = keys.get_number("rope.scaling.original_context_length");
+            let stretched = file.info("rope_factors_long.weight").is_some();
+            // As in llama.cpp, which takes the whole context for what is not said.
+            let usual = || stretched.then(|| keys.number("context_length")).transpose();
+            if let Some(original) = original.map_or_else(usual, |given| Ok(Some(given)))? {
                 set("original_max_position_embeddings", json!(original));
+            }
+            if stretched {
+                let size = keys.get_float("rope.scaling.attn_factor").unwrap_or(1.0);
+                set("rope_scaling", json!({ "type": "longrope", "attention_factor": size }));
             }
         }
         _ => {}
@@ -193,6 +224,25 @@ impl Keys<'_> {
 
     fn get_float(&self, key: &str) -> Option<f64> {
         self.get(key)?.as_f64().map(shortest)
+    }
+
+    /// Of so many layers one, the last, sees all tokens: a number, or whether each layer has a window.
+    fn pattern(&self, layers: u64, usual: u64) -> Result<u64, String> {
+        const KEY: &str = "attention.sliding_window_pattern";
+        let Some(values) = self.get(KEY).and_then(Metadata::as_array) else {
+            return Ok(self.get_number(KEY).unwrap_or(usual));
+        };
+        let flag = |value: Metadata| value.as_bool().or(value.as_u64().map(|number| number != 0));
+        let flags: Option<Vec<bool>> = values.iter().map(flag).take(layers as usize).collect();
+        let repeated = |flags: Vec<bool>| {
+            let first = flags.iter().position(|slides| !slides).unwrap_or(flags.len());
+            let says = |(layer, slides): (usize, &bool)| *slides == (layer % (first + 1) < first);
+            let fits = flags.len() as u64 == layers && flags.iter().enumerate().all(says);
+            fits.then_some(first as u64 + 1)
+        };
+        let found = flags.and_then(repeated);
+        let name = self.architecture;
+        found.ok_or_else(|| format!("{name}.{KEY}: expected one that repeats in {layers} layers"))
     }
 
     fn number(&self, key: &str) -> Result<u64, String> {
@@ -256,7 +306,7 @@ impl Keys<'_> {
 }
 
 /// The number of double precision that has as few digits as the one of single precision had.
-fn shortest(value: f64) -> f64 {
+pub(crate) fn shortest(value: f64) -> f64 {
     let single = value as f32;
     if f64::from(single) != value {
         return value;

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use wootz::Array;
 use wootz::io::gguf::{Gguf, Writer};
 
 use crate::tokenizer::Tokenizer;
@@ -17,9 +18,9 @@ pub(super) const METADATA: &str = "metadata.gguf";
 /// The key under which it has the tensors of that file: name and type, in their order.
 pub(super) const TENSORS: &str = "wootz.tensors";
 
-/// Writes what belongs to a model that was a GGUF file: its tokenizer as Hugging Face has it, and its
-/// metadata.
-pub(super) fn of_gguf(file: &Gguf, folder: &Path) -> Result<()> {
+/// Writes what belongs to a model that was a GGUF file: its tokenizer as Hugging Face has it, its metadata, and
+/// tensors that MLX has otherwise.
+pub(super) fn of_gguf(file: &Gguf, kept: &[(String, Array)], folder: &Path) -> Result<()> {
     write_tokenizer(&Tokenizer::from_gguf(file)?, folder)?;
     let mut writer = Writer::new();
     writer.version(file.version())?;
@@ -29,6 +30,9 @@ pub(super) fn of_gguf(file: &Gguf, folder: &Path) -> Result<()> {
     let tensors: Vec<String> =
         file.tensors().map(|info| format!("{} {}", info.name, info.kind)).collect();
     writer.metadata(TENSORS, tensors)?;
+    for (name, array) in kept {
+        writer.tensor(name, array.clone())?;
+    }
     Ok(writer.write(folder.join(METADATA))?)
 }
 

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use wootz::io::gguf::{Gguf, TensorType, Value, Writer};
 use wootz::quant::{Format, Scheme};
-use wootz::{Array, DType, Quantized, add, dequantize, quantize};
+use wootz::{Array, DType, Device, Quantized, dequantize, quantize};
 
 use super::companions::{METADATA, TENSORS};
-use super::model::{Model, Order, Tensor};
+use super::model::{Model, Order, Tensor, lowered, raised, same};
 use super::recipe::has_more_bits;
-use super::{ConvertOptions, Quantize, Report, blocks, metadata};
+use super::{ConvertOptions, Quantize, Report, blocks, metadata, nested, rotation};
 use crate::checkpoint::gguf as names;
 use crate::models::architecture_of;
 use crate::{Error, Result};
@@ -22,13 +22,15 @@ struct Origin {
     metadata: Vec<(String, Value)>,
     /// Names and types, in their order.
     tensors: Vec<(String, String)>,
+    /// What is still known of their numbers, where MLX has others.
+    kept: BTreeMap<String, Array>,
 }
 
 impl Origin {
     fn of(model: &Model<'_>) -> Result<Option<Origin>> {
         if let Some(file) = model.checkpoint.gguf() {
             let tensors = file.tensors().map(|info| (info.name.to_string(), info.kind.to_string()));
-            return Ok(Some(Origin::new(file, tensors.collect())));
+            return Ok(Some(Origin::new(file, tensors.collect())?));
         }
         let path = model.path().join(METADATA);
         if !path.is_file() {
@@ -42,13 +44,28 @@ impl Origin {
             line.rsplit_once(' ').map(|(name, kind)| (name.to_string(), kind.to_string()))
         };
         let tensors = listed.ok_or_else(wrong)?.iter().map(split).collect::<Option<_>>();
-        Ok(Some(Origin::new(&file, tensors.ok_or_else(wrong)?)))
+        Ok(Some(Origin::new(&file, tensors.ok_or_else(wrong)?)?))
     }
 
-    fn new(file: &Gguf, tensors: Vec<(String, String)>) -> Origin {
+    fn new(file: &Gguf, tensors: Vec<(String, String)>) -> Result<Origin> {
         let ours = |key: &str| key == TENSORS || key.starts_with("split.");
         let metadata = file.metadata().iter().filter(|(key, _)| !ours(key)).cloned().collect();
-        Origin { version: file.version(), metadata, tensors }
+        let mut kept = BTreeMap::new();
+        for info in file.tensors() {
+            let numbers = matches!(info.kind, TensorType::Numbers(_));
+            if numbers && (info.name.ends_with("norm.weight") || rotation::is_factors(info.name)) {
+                let array = file.tensor_on(info.name, &Device::cpu())?.data;
+                kept.insert(info.name.to_string(), array);
+            }
+        }
+        Ok(Origin { version: file.version(), metadata, tensors, kept })
+    }
+
+    /// The numbers of a norm of gemma, if MLX's weight is still what was made of them.
+    fn norm(&self, name: &str, weight: &Array) -> Result<Option<Array>> {
+        let Some(kept) = self.kept.get(name) else { return Ok(None) };
+        let made = lowered(kept, Some(weight.dtype()))?;
+        Ok(same(&made, weight)?.then(|| kept.clone()))
     }
 
     /// The type that a tensor had.
@@ -67,8 +84,9 @@ enum Encoded {
 pub(super) fn write(mut model: Model<'_>, path: &Path, options: &ConvertOptions) -> Result<Report> {
     let architecture = architecture(&model)?;
     let origin = Origin::of(&model)?;
+    nested::flatten(&mut model);
     let tied = !model.tensors.contains_key("lm_head.weight");
-    let mut tensors = renamed(&mut model, architecture)?;
+    let mut tensors = renamed(&mut model, architecture, origin.as_ref())?;
     let model = &model;
     let encoder = Encoder { model, architecture, options, tied, origin: origin.as_ref() };
     let mut encoded = Vec::new();
@@ -124,6 +142,7 @@ pub(super) fn write(mut model: Model<'_>, path: &Path, options: &ConvertOptions)
 fn architecture(model: &Model<'_>) -> Result<&'static str> {
     let ours = match architecture_of(model.architecture()) {
         "mistral" => "llama",
+        "gemma3" => "gemma3_text",
         other => other,
     };
     let known = names::ARCHITECTURES.iter().find(|(_, name)| *name == ours);
@@ -134,29 +153,62 @@ fn architecture(model: &Model<'_>) -> Result<&'static str> {
 }
 
 /// The model's tensors by GGUF's names, as it has them.
-fn renamed(model: &mut Model<'_>, architecture: &str) -> Result<BTreeMap<String, Tensor>> {
+fn renamed(
+    model: &mut Model<'_>,
+    architecture: &str,
+    origin: Option<&Origin>,
+) -> Result<BTreeMap<String, Tensor>> {
     if architecture == "llama" {
         model.rotate(Order::Neighbours)?;
     }
-    if architecture.starts_with("gemma") {
-        model.change_norms(|array| add(array, 1.0))?;
-    }
+    let is_gemma = architecture.starts_with("gemma");
     let mut tensors = BTreeMap::new();
     let mut strange = Vec::new();
     for (name, tensor) in std::mem::take(&mut model.tensors) {
-        match names::gguf_name(architecture, &name) {
-            Some(theirs) => drop(tensors.insert(theirs, tensor)),
-            None => strange.push(name),
-        }
+        let Some(theirs) = names::gguf_name(architecture, &name) else {
+            strange.push(name);
+            continue;
+        };
+        let tensor = match tensor {
+            Tensor::Dense(weight) if is_gemma && name.ends_with("norm.weight") => {
+                Tensor::Dense(norm(&theirs, &weight, origin)?)
+            }
+            // Zeros that only MLX needs.
+            Tensor::Dense(bias) if was_added(&theirs, &bias, origin)? => continue,
+            other => other,
+        };
+        tensors.insert(theirs, tensor);
     }
     if !strange.is_empty() {
         let what = format!("GGUF has no name for the tensors {}", strange.join(", "));
         return Err(Error::invalid(model.path(), what));
     }
-    if let Some(factors) = metadata::rope_factors(model, architecture)? {
-        tensors.insert("rope_freqs.weight".into(), Tensor::Dense(factors));
+    let head_dim = metadata::head_dim(model, architecture)?;
+    let kept = |name: &str| origin?.kept.get(name).cloned();
+    for (name, factors) in rotation::tensors(model, architecture, head_dim, kept)? {
+        tensors.insert(name.into(), Tensor::Dense(factors));
     }
     Ok(tensors)
+}
+
+/// A norm of gemma with the 1 that GGUF adds, in the type that it had.
+fn norm(name: &str, weight: &Array, origin: Option<&Origin>) -> Result<Array> {
+    if let Some(kept) = origin.map(|origin| origin.norm(name, weight)).transpose()?.flatten() {
+        return Ok(kept);
+    }
+    let kind = origin.and_then(|origin| origin.kind(name)).unwrap_or("F32");
+    let narrow = [DType::F16, DType::BF16];
+    let dtype = narrow.into_iter().find(|of| TensorType::Numbers(*of).to_string() == kind);
+    Ok(raised(weight, dtype.unwrap_or(DType::F32))?)
+}
+
+/// Whether a bias was added to a model that was a GGUF file without it, and says nothing.
+fn was_added(name: &str, bias: &Array, origin: Option<&Origin>) -> Result<bool> {
+    let absent = origin.is_some_and(|origin| origin.kind(name).is_none());
+    if !absent || !name.ends_with(".bias") {
+        return Ok(false);
+    }
+    Ok(bias.astype(DType::F32)?.to_vec::<f32>()?.iter().all(|number| *number == 0.0))
 }
 
 /// The names in the order of the original file; else as llama.cpp has them, layer by layer.

@@ -83,7 +83,7 @@ pub(super) fn write(
     let base = choice.map(|choice| choice.scheme);
     write_config(model, folder, schemes.config(base))?;
     match model.checkpoint.gguf() {
-        Some(file) => companions::of_gguf(file, folder)?,
+        Some(file) => companions::of_gguf(file, &model.kept, folder)?,
         None => companions::copy(model.path(), folder)?,
     }
     Ok(report)

@@ -18,8 +18,10 @@ mod gguf;
 mod metadata;
 mod mlx;
 mod model;
+mod nested;
 mod place;
 mod recipe;
+mod rotation;
 mod vocabulary;
 
 use std::path::{Path, PathBuf};

@@ -7,9 +7,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 use wootz::io::gguf::Gguf;
 use wootz::quant::Scheme;
-use wootz::{Array, DType, Device, Quantized, dequantize, reshape, subtract, swapaxes};
+use wootz::{Array, DType, Device, Quantized, add, dequantize, reshape, subtract, swapaxes};
 
-use super::{ConvertOptions, blocks};
+use super::{ConvertOptions, blocks, rotation};
 use crate::checkpoint::{Checkpoint, gguf as names};
 use crate::models::{LoadOptions, load};
 use crate::{Error, Result};
@@ -57,6 +57,8 @@ pub(super) struct Model<'a> {
     pub(super) config: Map<String, Value>,
     /// By name; a quantized one by that of its codes.
     pub(super) tensors: BTreeMap<String, Tensor>,
+    /// Tensors of a GGUF file, by GGUF's names, that cannot be computed again from what MLX has of them.
+    pub(super) kept: Vec<(String, Array)>,
 }
 
 impl<'a> Model<'a> {
@@ -67,10 +69,10 @@ impl<'a> Model<'a> {
         options: &ConvertOptions,
     ) -> Result<Model<'a>> {
         let config = checkpoint.config().as_object().cloned().unwrap_or_default();
-        let mut model = Model { checkpoint, config, tensors: BTreeMap::new() };
+        let mut model = Model { checkpoint, config, tensors: BTreeMap::new(), kept: Vec::new() };
         model.collect()?;
         if let Some(file) = checkpoint.gguf() {
-            model.translate(file)?;
+            model.translate(file, to_gguf, options)?;
             // Numbers are decoded from the blocks themselves, which rounds them once.
             if !to_gguf && !options.dequantize {
                 model.make_affine(options)?;
@@ -169,15 +171,21 @@ impl<'a> Model<'a> {
     }
 
     /// What GGUF has otherwise than MLX: the order of rows that are rotated, and norms of gemma.
-    fn translate(&mut self, file: &Gguf) -> Result<()> {
+    fn translate(&mut self, file: &Gguf, to_gguf: bool, options: &ConvertOptions) -> Result<()> {
         let architecture = names::architecture(file).unwrap_or_default().to_string();
         if architecture == "llama" {
             self.config.remove("rope_traditional");
             self.rotate(Order::Halves)?;
-            self.take_rope_factors()?;
+            self.fill_biases()?;
         }
+        rotation::take(self, &architecture)?;
         if architecture.starts_with("gemma") {
-            self.change_norms(|array| subtract(array, 1.0))?;
+            self.lower_norms(&architecture, options)?;
+        }
+        let cap = self.float("final_logit_softcapping").filter(|cap| *cap != 0.0);
+        if let Some(cap) = cap.filter(|_| architecture == "gemma3" && !to_gguf) {
+            let what = format!("MLX has no Gemma 3 with final_logit_softcapping, here {cap}");
+            return Err(Error::invalid(self.checkpoint.path(), what));
         }
         let strange: Vec<&str> = self
             .tensors
@@ -238,43 +246,66 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Changes the weights of all norms.
-    pub(super) fn change_norms(
-        &mut self,
-        change: impl Fn(&Array) -> wootz::Result<Array>,
-    ) -> Result<()> {
+    /// Takes 1 from the weights of gemma's norms. What that rounds is kept as it was.
+    fn lower_norms(&mut self, architecture: &str, options: &ConvertOptions) -> Result<()> {
         for (name, tensor) in &mut self.tensors {
-            if name.ends_with("norm.weight") {
-                *tensor = tensor.each(&change)?;
+            let Tensor::Dense(array) = tensor else { continue };
+            if !name.ends_with("norm.weight") {
+                continue;
             }
+            let weight = lowered(array, None)?;
+            let written = lowered(array, options.dtype)?;
+            if !same(&raised(&written, array.dtype())?, array)?
+                && let Some(theirs) = names::gguf_name(architecture, name)
+            {
+                self.kept.push((theirs, array.clone()));
+            }
+            *array = weight;
         }
         Ok(())
     }
 
-    /// Llama 3's rotation: GGUF has a factor for each frequency, MLX what they are computed from.
-    fn take_rope_factors(&mut self) -> Result<()> {
-        let Some(Tensor::Dense(factors)) = self.tensors.remove("rope_freqs.weight") else {
-            return Ok(());
-        };
-        let factors = factors.astype(DType::F32)?.to_vec::<f32>()?;
-        let base = self.float("rope_theta").unwrap_or(10000.0);
-        let known = [8.0, 32.0].into_iter().find(|factor| {
-            let expected = llama3_factors(base, factors.len(), *factor);
-            let near = |(a, b): (&f32, f64)| (f64::from(*a) - b).abs() <= 1e-4 * b;
-            factors.iter().zip(expected).all(near)
-        });
-        let Some(factor) = known else {
-            let what =
-                "rope_freqs.weight are not factors of Llama 3's kind, which MLX could compute";
-            return Err(Error::invalid(self.checkpoint.path(), what));
-        };
-        let scaling = serde_json::json!({
-            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192,
-        });
-        self.config.insert("rope_scaling".into(), scaling);
+    /// Llama has biases on all of its projections or on none, in MLX: those that a file lacks are zeros.
+    fn fill_biases(&mut self) -> Result<()> {
+        let attention =
+            ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"];
+        for group in [&attention[..], &["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"]] {
+            let of = |name: &str, kind: &str| {
+                let path = name.strip_suffix(kind);
+                path.is_some_and(|path| group.iter().any(|part| path.ends_with(part)))
+            };
+            if !self.tensors.keys().any(|name| of(name, ".bias")) {
+                continue;
+            }
+            let mut zeros = Vec::new();
+            for (name, tensor) in self.tensors.iter().filter(|(name, _)| of(name, ".weight")) {
+                let bias = name.replace(".weight", ".bias");
+                let rows = tensor.shape().first().copied().unwrap_or(0);
+                if !self.tensors.contains_key(&bias) {
+                    let none = vec![0.0f32; rows];
+                    zeros.push((bias, Array::from_slice_on(&none, &[rows], &Device::cpu())?));
+                }
+            }
+            self.tensors.extend(zeros.into_iter().map(|(name, zero)| (name, Tensor::Dense(zero))));
+        }
         Ok(())
     }
+}
+
+/// A norm's weight of gemma as MLX has it, without the 1 that GGUF adds.
+pub(super) fn lowered(weight: &Array, dtype: Option<DType>) -> wootz::Result<Array> {
+    let lowered = subtract(weight, 1.0)?;
+    dtype.map_or(Ok(lowered.clone()), |dtype| lowered.astype(dtype))
+}
+
+/// The reverse, in a dtype. Without the 1 there may be more digits than a narrow type holds with it.
+pub(super) fn raised(weight: &Array, dtype: DType) -> wootz::Result<Array> {
+    add(weight.astype(DType::F32)?, 1.0)?.astype(dtype)
+}
+
+/// Whether two arrays are the same, bit by bit.
+pub(super) fn same(a: &Array, b: &Array) -> wootz::Result<bool> {
+    Ok(a.dtype() == b.dtype() && a.shape() == b.shape() && a.to_bytes()? == b.to_bytes()?)
 }
 
 /// How the two numbers that are rotated together lie in a head.
@@ -295,21 +326,4 @@ fn rotated(array: &Array, heads: usize, to: Order) -> wootz::Result<Array> {
     };
     let parts = reshape(array, &[&split[..], &shape[1..]].concat())?;
     reshape(&swapaxes(&parts, 1, 2)?, &shape)
-}
-
-/// What Llama 3 divides its frequencies by.
-pub(super) fn llama3_factors(base: f64, count: usize, factor: f64) -> Vec<f64> {
-    let (low, high, original) = (1.0, 4.0, 8192.0);
-    let of = |i: usize| {
-        let wavelength = 2.0 * std::f64::consts::PI * base.powf(i as f64 / count as f64);
-        if wavelength < original / high {
-            1.0
-        } else if wavelength > original / low {
-            factor
-        } else {
-            let smooth = (original / wavelength - low) / (high - low);
-            1.0 / ((1.0 - smooth) / factor + smooth)
-        }
-    };
-    (0..count).map(of).collect()
 }

@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use wootz::io::gguf::Value;
 
 use crate::tokenizer::folder::Files;
+use crate::tokenizer::gguf::{BYTE_LEVEL, name_of};
 use crate::{Error, Result};
 
 /// Types of tokens, as llama.cpp numbers them.
@@ -157,21 +158,33 @@ fn pre_tokenizer(json: &Json) -> Result<&'static str, String> {
         Some(parts) => parts.iter().collect(),
         None => vec![pre],
     };
-    let pattern = parts.iter().find_map(|part| part["pattern"]["Regex"].as_str());
-    let digits =
-        parts.iter().any(|part| part["type"] == "Digits" && part["individual_digits"] == true);
-    let byte_level = parts.iter().find(|part| part["type"] == "ByteLevel");
-    match (pattern, digits) {
-        (None, true) => Ok("smollm"),
-        (None, false) if byte_level.is_some() => Ok("gpt-2"),
-        (Some(pattern), _)
-            if pattern.contains("\\p{N}{1,3}") && pattern.contains("(?i:'s|'t|'re") =>
-        {
-            Ok("llama-bpe")
-        }
-        (Some(pattern), _) if pattern.contains("\\p{N}|") && pattern.contains("(?i:'s|'t|'re") => {
-            Ok("qwen2")
-        }
-        _ => Err(format!("the pre-tokenizer {pre} is none that GGUF has a known name for")),
+    let mut patterns = Vec::new();
+    for part in parts {
+        let says = |key: &str| part[key].as_bool();
+        let pattern = match part["type"].as_str() {
+            // Bytes are cut as the first of such tokenizers did it, where nothing else is said.
+            Some("ByteLevel") => says("use_regex").unwrap_or(true).then_some(BYTE_LEVEL),
+            Some("Digits") if says("individual_digits") == Some(true) => Some(r"\p{N}"),
+            Some("Digits") => Some(r"\p{N}+"),
+            Some("Split") => {
+                let behavior = part["behavior"].as_str().unwrap_or_default();
+                let inverted = says("invert").unwrap_or(false);
+                // These patterns match all of a text, so that both ways keep all of it.
+                let isolates =
+                    matches!((behavior, inverted), ("Isolated", false) | ("Removed", true));
+                let pattern = part["pattern"]["Regex"].as_str().filter(|_| isolates);
+                Some(
+                    pattern
+                        .ok_or_else(|| format!("GGUF has no pre-tokenizer that cuts as {part}"))?,
+                )
+            }
+            _ => return Err(format!("GGUF has no pre-tokenizer of the kind {part}")),
+        };
+        patterns.extend(pattern.map(str::to_string));
     }
+    let whole_tokens = json["model"]["ignore_merges"].as_bool().unwrap_or(false);
+    name_of(&patterns, whole_tokens).ok_or_else(|| {
+        let listed = patterns.join("  and  ");
+        format!("GGUF has no known name for a pre-tokenizer that cuts by {listed}")
+    })
 }

@@ -1,4 +1,4 @@
-//! Gemma 2. As in mlx-lm, every layer sees all tokens.
+//! Gemma 2. As in mlx-lm, every layer of a folder sees all tokens; those of a GGUF file have its windows.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use wootz::{Array, DType, Result as ArrayResult, Tree};
 
 use super::decoder::{Common, Decoder, Layer, Sizes, Style};
 use super::{Build, parse};
-use crate::Result;
 use crate::cache::{LayerKind, Pass};
 use crate::checkpoint::{Bias, Loader};
 use crate::layers::{Activation, Attention, AttentionConfig, GatedMlp, Residual, RmsNorm};
+use crate::{Error, Result};
 
 #[derive(Debug, Deserialize)]
 struct Config {
@@ -23,6 +23,8 @@ struct Config {
     final_logit_softcapping: f64,
     #[serde(default = "scalar")]
     query_pre_attn_scalar: f64,
+    sliding_window: Option<usize>,
+    sliding_window_pattern: Option<usize>,
 }
 
 fn scores() -> f64 {
@@ -114,9 +116,15 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         logits_divisor: None,
         logits_softcap: Some(config.final_logit_softcapping),
     };
-    let layer = |loader: &mut Loader<'_>, _: usize, at: &str, dtype: DType| {
+    let window = config.sliding_window.filter(|_| loader.is_gguf());
+    let pattern = config.sliding_window_pattern.unwrap_or(2);
+    if window.is_some() && pattern == 0 {
+        return Err(Error::argument("sliding_window_pattern", "at least 1", 0));
+    }
+    let layer = |loader: &mut Loader<'_>, number: usize, at: &str, dtype: DType| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),
+            window: window.filter(|_| !(number + 1).is_multiple_of(pattern)),
             scale: 1.0 / config.query_pre_attn_scalar.sqrt(),
             softcap: Some(config.attn_logit_softcapping),
             ..AttentionConfig::new(hidden, [heads, config.common.heads()[1]], head_dim, dtype)

@@ -28,6 +28,7 @@ struct Config {
     query_pre_attn_scalar: f64,
     sliding_window: usize,
     sliding_window_pattern: usize,
+    final_logit_softcapping: Option<f64>,
     #[serde(flatten)]
     rope: RopeConfig,
 }
@@ -47,6 +48,7 @@ impl Default for Config {
             query_pre_attn_scalar: 256.0,
             sliding_window: 512,
             sliding_window_pattern: 6,
+            final_logit_softcapping: None,
             rope: RopeConfig::default(),
         }
     }
@@ -100,7 +102,9 @@ fn decoder(config: &Config, loader: &mut Loader<'_>, path: &str) -> Result<Decod
     // In single precision too, embeddings are multiplied with a rounded number.
     let rounded = Array::scalar((hidden as f64).sqrt(), DType::BF16)?.astype(DType::F32)?;
     let scale = f64::from(rounded.item::<f32>()?);
-    let style = Style { embedding_scale: Some(scale), ..Style::default() };
+    // mlx-lm's model has no cap, whatever a folder says; that of a GGUF file is obeyed.
+    let cap = config.final_logit_softcapping.filter(|&cap| loader.is_gguf() && cap != 0.0);
+    let style = Style { embedding_scale: Some(scale), logits_softcap: cap, ..Style::default() };
     let layer = |loader: &mut Loader<'_>, number: usize, at: &str, dtype: DType| {
         let is_global = (number + 1).is_multiple_of(config.sliding_window_pattern);
         let attention = AttentionConfig {

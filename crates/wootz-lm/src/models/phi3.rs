@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use wootz::{Result as ArrayResult, Tree, nn, split};
+use wootz::{Result as ArrayResult, RopeScaling, RopeType, Tree, nn, split};
 
 use super::decoder::{Decoder, Layer, Sizes, Style};
 use super::{Build, parse};
 use crate::cache::{LayerKind, Pass};
 use crate::checkpoint::{Loader, truth};
-use crate::layers::{AttentionConfig, Linear, Residual, RmsNorm, RopeConfig};
+use crate::layers::{AttentionConfig, Linear, Residual, RmsNorm, Rope, RopeConfig};
 use crate::{Error, Result};
 
 #[derive(Debug, Deserialize)]
@@ -84,13 +84,18 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     let dims = (head_dim as f64 * part) as usize;
     let context = config.rope.max_position_embeddings;
     config.rope.max_position_embeddings.get_or_insert(131072);
-    config.rope = RopeConfig {
-        rope_theta: Some(config.rope.theta(10000.0)),
-        rope_scaling: scaling(&config, loader, dims)?,
-        rope_parameters: None,
-        ..config.rope
+    let rope = match of_tensors(&config, loader, dims)? {
+        Some(rope) => rope,
+        None => {
+            config.rope = RopeConfig {
+                rope_theta: Some(config.rope.theta(10000.0)),
+                rope_scaling: scaling(&config)?,
+                rope_parameters: None,
+                ..config.rope
+            };
+            config.rope.rope(dims, 10000.0, loader.device())?
+        }
     };
-    let rope = config.rope.rope(dims, 10000.0, loader.device())?;
     let sizes = Sizes {
         layers: config.num_hidden_layers,
         hidden,
@@ -130,26 +135,41 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     Ok(Arc::new(decoder))
 }
 
-/// `rope_scaling`, with what is written elsewhere; a GGUF file has the factors as tensors.
-fn scaling(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<Option<Value>> {
-    let newer = config.rope.newer();
-    let nested = || newer?.get("original_max_position_embeddings")?.as_u64();
-    let original = config.original_max_position_embeddings.map(|length| length as u64);
-    let original = original.or_else(nested).unwrap_or(4096);
-    let mut factors = |name: &str| -> Result<Option<Value>> {
-        let found = loader.optional(name, &[dims / 2])?;
-        Ok(found.map(|found| found.to_vec::<f32>()).transpose()?.map(|numbers| json!(numbers)))
+/// Rotation by the factors that a GGUF file has as tensors: the long ones if the model was made for more tokens
+/// than it first was, else the short ones. So does llama.cpp for a context as long as the model's own; that
+/// of a session grows, and all of its keys have to be rotated alike.
+fn of_tensors(config: &Config, loader: &mut Loader<'_>, dims: usize) -> Result<Option<Rope>> {
+    let mut factors = |name: &str| -> Result<Option<Vec<f64>>> {
+        let Some(found) = loader.optional(name, &[dims / 2])? else { return Ok(None) };
+        Ok(Some(found.to_vec::<f32>()?.into_iter().map(f64::from).collect()))
     };
     let long = factors("rope_factors_long.weight")?;
     let short = factors("rope_factors_short.weight")?;
-    if let Some(long) = long {
-        return Ok(Some(json!({
-            "type": "longrope",
-            "long_factor": long,
-            "short_factor": short.unwrap_or_default(),
-            "original_max_position_embeddings": original,
-        })));
-    }
+    let Some(long) = long else { return Ok(None) };
+    let (positions, original) =
+        (config.rope.max_position_embeddings.unwrap_or(0), original(config));
+    let mut scaling = RopeScaling::new(RopeType::Longrope);
+    scaling.original_max_position_embeddings = Some(original as usize);
+    let given = config.rope.rope_scaling.as_ref();
+    scaling.attention_factor = given.and_then(|given| given.get("attention_factor")?.as_f64());
+    scaling.long_factor = match short {
+        Some(short) if positions as u64 <= original => short,
+        _ => long,
+    };
+    let theta = config.rope.theta(10000.0);
+    Ok(Some(Rope::new(dims, theta, false, &scaling, positions, loader.device())?))
+}
+
+/// Tokens that the model was made for at first.
+fn original(config: &Config) -> u64 {
+    let nested = || config.rope.newer()?.get("original_max_position_embeddings")?.as_u64();
+    let original = config.original_max_position_embeddings.map(|length| length as u64);
+    original.or_else(nested).unwrap_or(4096)
+}
+
+/// `rope_scaling`, with what is written elsewhere.
+fn scaling(config: &Config) -> Result<Option<Value>> {
+    let (newer, original) = (config.rope.newer(), original(config));
     let given = config.rope.rope_scaling.as_ref().filter(|given| !given.is_null());
     let Some(Value::Object(given)) = given.or(newer) else { return Ok(None) };
     let kind = given.get("type").or_else(|| given.get("rope_type")).and_then(Value::as_str);

@@ -23,7 +23,7 @@
 mod chat;
 mod detokenizer;
 pub(crate) mod folder;
-mod gguf;
+pub(crate) mod gguf;
 mod pieces;
 mod post;
 mod template;

@@ -12,6 +12,7 @@ mod wordpiece;
 
 use std::collections::HashMap;
 
+pub(crate) use pre::{BYTE_LEVEL, name_of};
 use tokenizers::AddedToken;
 use wootz::io::gguf::{Gguf, Value, Values};
 

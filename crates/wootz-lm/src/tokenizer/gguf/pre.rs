@@ -35,6 +35,25 @@ pub(super) fn named(name: &str) -> Result<Pre> {
     })
 }
 
+/// The name for patterns that are applied one after the other, as `tokenizer.json` has them. Of several the one
+/// that puts pieces together in the same way, if there is one.
+pub(crate) fn name_of(patterns: &[String], whole_tokens: bool) -> Option<&'static str> {
+    // The spaces that it ends with are left over without, as one piece each time, too.
+    let known = |pattern: &String| match pattern.strip_suffix(r"|\s+") {
+        Some(GPT2) => GPT2.to_string(),
+        _ => pattern.clone(),
+    };
+    let patterns: Vec<String> = patterns.iter().map(known).collect();
+    let rows = || TABLE.iter().filter(|row| row.1 == patterns && !row.2.contains(&Marked));
+    let same = rows().find(|row| row.2.contains(&WholeTokens) == whole_tokens);
+    let names = same.or_else(|| rows().next())?.0;
+    let usual = names.iter().find(|name| ["llama-bpe", "smollm"].contains(name));
+    usual.or(names.first()).copied()
+}
+
+/// The pattern of byte-level tokenizers that name none.
+pub(crate) const BYTE_LEVEL: &str = GPT2;
+
 #[derive(Clone, Copy, PartialEq)]
 enum Options {
     WholeTokens,
@@ -251,6 +270,24 @@ mod tests {
                 assert!(split.is_ok(), "{names:?}: {pattern}: {:?}", split.err());
             }
         }
+    }
+
+    #[test]
+    fn patterns_have_the_name_of_their_row_and_no_others() {
+        for (names, patterns, options) in TABLE.iter().filter(|row| !row.2.contains(&Marked)) {
+            let patterns: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            let name = name_of(&patterns, options.contains(&WholeTokens)).unwrap_or_default();
+            let row = TABLE.iter().find(|row| row.0.contains(&name));
+            let (_, found, others) = row.unwrap_or_else(|| panic!("{names:?}: {name:?}"));
+            assert_eq!(found, &patterns, "{names:?}");
+            assert_eq!(others.contains(&WholeTokens), options.contains(&WholeTokens), "{names:?}");
+        }
+        let of = |pattern: &str, whole| name_of(&[pattern.to_string()], whole);
+        assert_eq!((of(LLAMA3, true), of(LLAMA3, false)), (Some("llama-bpe"), Some("dbrx")));
+        assert_eq!((of(TEKKEN, true), of(GPT4O, false)), (Some("tekken"), Some("gpt-4o")));
+        assert_eq!(of(&format!(r"{GPT2}|\s+"), false), Some("gpt-2"));
+        let starts_alike = LLAMA3.replace("{1,3}", "{1,2}");
+        assert_eq!((of(&starts_alike, true), of("x", false), of(LINES, false)), (None, None, None));
     }
 
     #[test]
