@@ -192,7 +192,8 @@ impl RopeScaling {
                 self.longrope(&plain, short)?
             }
             RopeType::Proportional => {
-                let turning = (dims as f64 * self.partial_rotary_factor) as usize / 2;
+                let rotated = (dims as f64 * self.partial_rotary_factor) as usize;
+                let turning = rotated.div_ceil(2);
                 let part = |(pair, frequency): (usize, f64)| {
                     if pair < turning { frequency / self.factor } else { 0.0 }
                 };
@@ -234,15 +235,20 @@ impl RopeScaling {
     }
 
     fn llama3(&self, plain: &[f64]) -> Result<Vec<f64>> {
-        if self.low_freq_factor >= self.high_freq_factor {
-            let expected = format!("a number below high_freq_factor, {}", self.high_freq_factor);
+        if self.low_freq_factor > self.high_freq_factor {
+            let expected =
+                format!("a number of at most high_freq_factor, {}", self.high_freq_factor);
             return Err(Error::argument(NAME, "low_freq_factor", expected, self.low_freq_factor));
         }
         let original = self.original(8192) as f64;
         let stretch = |&frequency: &f64| {
             let turns = original * frequency / (2.0 * PI);
             let range = self.high_freq_factor - self.low_freq_factor;
-            let kept = ((turns - self.low_freq_factor) / range).clamp(0.0, 1.0);
+            // Between equal factors there is nothing: each frequency is divided, or stays.
+            let kept = match range > 0.0 {
+                true => ((turns - self.low_freq_factor) / range).clamp(0.0, 1.0),
+                false => f64::from(u8::from(turns >= self.low_freq_factor)),
+            };
             frequency * ((1.0 - kept) / self.factor + kept)
         };
         Ok(plain.iter().map(stretch).collect())
