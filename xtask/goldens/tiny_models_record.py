@@ -7,7 +7,8 @@ prompt, the scores of each of its positions with and without a cache, the result
 greedy generation with the scores that chose them. `caches.safetensors` has those scores for other caches. The models in
 `SMALL` are one of each other architecture, with odd shapes, those in `OTHERS` other configurations of architectures, and of these
 only the scores with a cache, but for narrow types. `variants.json` has changes
-of their configurations, and `variants.safetensors` the scores of the prompt's last positions with each."""
+of their configurations, and `variants.safetensors` the scores of the prompt's last positions with each. `generations.jsonl` has
+long prompts, and what `generate_step` says behind them."""
 import json
 import pathlib
 import sys
@@ -16,7 +17,8 @@ import mlx.core as mx
 import mlx_lm
 import numpy as np
 from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.models.cache import QuantizedKVCache, RotatingKVCache, make_prompt_cache
+from mlx_lm.generate import generate_step, maybe_quantize_kv_cache
+from mlx_lm.models.cache import KVCache, RotatingKVCache, make_prompt_cache
 from mlx_lm.utils import _get_classes, load_model, quantize_model, save_config, save_model
 
 WANTED = "0.32.2"
@@ -26,6 +28,18 @@ BASE = dict(vocab_size=VOCABULARY, rms_norm_eps=1e-6, max_position_embeddings=51
             eos_token_id=1, torch_dtype="float32")
 MIDDLE = dict(BASE, hidden_size=128, num_hidden_layers=2, intermediate_size=192, num_attention_heads=4,
               num_key_value_heads=2)
+QUANTIZED = dict(kv_group_size=32, quantized_kv_start=0)
+# Models, lengths of prompts and options: rotation that follows the length, rings, and caches that are quantized.
+GENERATIONS = [
+    ("small-mistral", 17, {}),
+    ("small-mistral", 300, {}),
+    ("small-mistral", 2100, {}),
+    ("llama-4bit-f32", 300, dict(max_kv_size=20)),
+    ("llama-4bit-f32", 2100, dict(max_kv_size=20)),
+    ("llama-4bit-f32", 300, dict(QUANTIZED, kv_bits=8)),
+    ("llama-4bit-f32", 300, dict(QUANTIZED, kv_bits=4)),
+    ("llama-4bit-f32", 2100, dict(QUANTIZED, kv_bits=4, quantized_kv_start=100)),
+]
 CONFIGS = {
     "llama": dict(MIDDLE, model_type="llama", architectures=["LlamaForCausalLM"], head_dim=32,
                   rope_theta=10000.0, tie_word_embeddings=False, attention_bias=False, mlp_bias=False),
@@ -254,16 +268,18 @@ def expected(folder, vocabulary, new, with_layers):
 
 
 def caches(folder):
-    """Scores of the same tokens with caches that rotate or are quantized, the prompt in two parts."""
+    """Scores of the same tokens with caches that rotate or are quantized, the prompt in two parts: as `generate_step`
+    quantizes a cache, after the first."""
     model, _ = load_model(folder)
     known, results = mx.load(str(folder / "expected.safetensors")), {}
-    kinds = {"rotating_20_keep_4": lambda: RotatingKVCache(max_size=20, keep=4)}
+    kinds = {"rotating_20_keep_4": (lambda: RotatingKVCache(max_size=20, keep=4), None)}
     for bits in (8, 4):
-        kinds[f"quantized_{bits}"] = lambda bits=bits: QuantizedKVCache(group_size=32, bits=bits)
-    for name, kind in kinds.items():
+        kinds[f"quantized_{bits}"] = (KVCache, bits)
+    for name, (kind, bits) in kinds.items():
         cache = [kind() for _ in model.layers]
         prompt, steps = known["prompt"][None], []
         model(prompt[:, :9], cache=cache)
+        maybe_quantize_kv_cache(cache, quantized_kv_start=0, kv_group_size=32, kv_bits=bits)
         scores = model(prompt[:, 9:], cache=cache)[0, -1]
         for token in known["greedy_tokens"].tolist():
             steps.append(np.array(scores))
@@ -284,6 +300,18 @@ def variants(target):
         results[name] = model(prompt[None], cache=make_prompt_cache(model))[0, -4:].astype(mx.float32)
     mx.save_safetensors(str(target / "variants.safetensors"), results)
     (target / "variants.json").write_text(json.dumps(changes, indent=1) + "\n")
+
+
+def generations(target):
+    """Tokens behind prompts that `generate_step` reads in chunks which decide about them, with their log-probabilities."""
+    lines = []
+    for name, length, options in GENERATIONS:
+        model, config = load_model(target / name)
+        prompt = [4 + (i * i * 7 + i * 31) % (config["vocab_size"] - 4) for i in range(length)]
+        steps = generate_step(mx.array(prompt), model, max_tokens=8, stream=mx.default_stream(mx.cpu), **options)
+        tokens, logprobs = zip(*((token, round(scores[token].item(), 5)) for token, scores in steps))
+        lines.append(dict(model=name, prompt=prompt, options=options, tokens=tokens, logprobs=logprobs))
+    (target / "generations.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def main():
@@ -309,6 +337,7 @@ def main():
         expected(folder, TINY["vocab_size"], NEW // 2, name in NARROW)
     caches(target / "llama-4bit-f32")
     variants(target)
+    generations(target)
 
 
 if __name__ == "__main__":

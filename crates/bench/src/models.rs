@@ -304,7 +304,7 @@ fn own(model: &Arc<dyn LanguageModel>, task: Task, level: Activations) -> Result
     let mut session = Session::new(model.clone(), &CacheOptions::default())?;
     let vocabulary = model.info().vocab_size;
     let read = |session: &mut Session, count: usize| -> Result<wootz::Array> {
-        let step = GenerateOptions::default().prefill_step;
+        let step = GenerateOptions::default().prefill_step_of(model.info());
         let logits = session.prefill(&tokens(count, vocabulary), step, &mut |_, _| ())?;
         let token = wootz::argmax(&logits, -1, true)?;
         token.item::<u32>()?;

@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let settings = GenerateOptions {
         max_tokens: options.generation_tokens,
         ignore_eos: true,
-        prefill_step: options.prefill_step_size.unwrap_or(defaults.prefill_step),
+        prefill_step: options.prefill_step_size.or(defaults.prefill_step),
         ..defaults
     };
     settings.validate().map_err(|error| usage(error.to_string()))?;

@@ -81,7 +81,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     let draft = match &options.draft_model {
         None => None,
         Some(name) => {
-            let draft = ModelOptions { model: Some(name.clone()), gguf_file: None };
+            let draft = ModelOptions { model: Some(name.clone()), ..ModelOptions::default() };
             Some(open(&draft, common).context("--draft-model")?.model)
         }
     };

@@ -40,6 +40,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     gguf_file: Option<String>,
 
+    /// The branch, tag or commit of a Hugging Face repository [default: main].
+    #[arg(long, value_name = "REVISION")]
+    revision: Option<String>,
+
     /// The folder, or .gguf file, to write.
     #[arg(
         long,
@@ -102,8 +106,11 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         options.output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
     let settings = settings(options, to_gguf)?;
     common.apply()?;
-    let source =
-        ModelOptions { model: Some(options.model.clone()), gguf_file: options.gguf_file.clone() };
+    let source = ModelOptions {
+        model: Some(options.model.clone()),
+        gguf_file: options.gguf_file.clone(),
+        revision: options.revision.clone(),
+    };
     let from = source.resolve(common)?;
     if same_place(&from, &options.output) {
         return Err(usage(format!(

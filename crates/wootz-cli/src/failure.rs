@@ -109,6 +109,9 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
             "the folder may be incomplete: compare it with the list of files where it comes from"
         }
         wootz_lm::Error::Template(_) => "--ignore-chat-template sends the prompt as it is",
+        wootz_lm::Error::Argument { expected, .. } if expected.contains("context_length may") => {
+            "--context N allows more"
+        }
         wootz_lm::Error::File { source, .. } => match source.kind() {
             io::ErrorKind::StorageFull => "make room on the disk, or write elsewhere",
             io::ErrorKind::PermissionDenied => "check who may read and write there",

@@ -8,13 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
-use wootz_lm::generate::{FinishReason, PromptCache, Statistics, TextModel};
+use wootz_lm::generate::{FinishReason, Piece, PromptCache, Statistics, TextModel};
 use wootz_lm::tokenizer::{ChatOptions, Message};
 
 use crate::common::Common;
 use crate::failure::{WithHint, hinted, usage};
 use crate::sampling::Sampling;
 use crate::session::{Opened, open, setting, setting_json};
+use crate::several::{self, How};
 use crate::source::ModelOptions;
 
 /// Options of `wootz generate`.
@@ -27,15 +28,17 @@ Examples:
   wootz generate -p \"Why is the sky blue?\"
   wootz generate -m qwen3-0.6b -p \"Write a haiku\" --temp 0.7 --seed 1
   wootz generate -m model.gguf -p \"The capital of France is\" --ignore-chat-template -n 5
+  wootz generate -m model.gguf -p \"One\" -p \"Two\" -p \"Three\" --json
   cat letter.txt | wootz generate --system-prompt \"Summarize the text\" --quiet
   wootz generate -m ./folder -p \"Hello\" --json")]
 pub(crate) struct Options {
     #[command(flatten)]
     model: ModelOptions,
 
-    /// The question or text; - reads it from standard input, as does leaving it out in a pipe.
+    /// The question or text; - reads it from standard input, as does leaving it out in a pipe. Given several times, all are
+    /// answered at once.
     #[arg(long, short = 'p', value_name = "TEXT", allow_hyphen_values = true)]
-    prompt: Option<String>,
+    prompt: Vec<String>,
 
     /// What the model is told to be, before the prompt.
     #[arg(long, value_name = "TEXT")]
@@ -72,7 +75,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", requires = "draft_model", help_heading = "Speculative decoding")]
     num_draft_tokens: Option<usize>,
 
-    /// Print one JSON object at the end (docs/json.md) instead of text and numbers.
+    /// Print one JSON object at the end (docs/json.md) instead of text and numbers; of several prompts one each, in lines.
     #[arg(long)]
     json: bool,
 
@@ -85,7 +88,10 @@ pub(crate) struct Options {
 const MAX_TOKENS: usize = 100;
 
 pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
-    let prompt = read_prompt(options.prompt.as_deref())?;
+    let prompts = read_prompts(&options.prompt)?;
+    if prompts.len() > 1 {
+        expect_one_prompt(options)?;
+    }
     let Opened { model, path, device } = open(&options.model, common)?;
     let mut settings = options.sampling.options(&model, MAX_TOKENS, common)?;
     settings.logprobs = options.logprobs.unwrap_or(0);
@@ -99,11 +105,24 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         );
     }
     settings.validate().map_err(|error| usage(error.to_string()))?;
-    let tokens = encode(&model, &prompt, options)?;
+    let mut tokens = Vec::with_capacity(prompts.len());
+    for prompt in &prompts {
+        tokens.push(encode(&model, prompt, options)?);
+    }
+    if prompts.len() > 1 {
+        let opened = Opened { model, path, device };
+        let how = How {
+            name: options.model.name(),
+            json: options.json,
+            logprobs: options.logprobs.is_some(),
+        };
+        return several::answer(&opened, &prompts, &tokens, &settings, &how, common);
+    }
+    let tokens = tokens.into_iter().flatten().collect();
     let draft = match &options.draft_model {
         None => None,
         Some(name) => {
-            let draft = ModelOptions { model: Some(name.clone()), gguf_file: None };
+            let draft = ModelOptions { model: Some(name.clone()), ..ModelOptions::default() };
             Some(open(&draft, common).context("--draft-model")?.model)
         }
     };
@@ -142,10 +161,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
             out.flush()?;
         }
         if options.logprobs.is_some() {
-            pieces.push(json!({
-                "token": piece.token, "text": piece.text, "logprob": piece.logprob,
-                "top_logprobs": piece.top_logprobs,
-            }));
+            pieces.push(logprobs_json(&piece));
         }
         finish = piece.finish_reason.or(finish);
     }
@@ -177,6 +193,14 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is told of a token as JSON.
+pub(crate) fn logprobs_json(piece: &Piece) -> Value {
+    json!({
+        "token": piece.token, "text": piece.text, "logprob": piece.logprob,
+        "top_logprobs": piece.top_logprobs,
+    })
+}
+
 /// The counts and speeds of a generation as JSON.
 pub(crate) fn statistics_json(statistics: &Statistics) -> Value {
     json!({
@@ -192,7 +216,29 @@ pub(crate) fn statistics_json(statistics: &Statistics) -> Value {
     })
 }
 
-/// The prompt: as given, or from standard input.
+/// An error if an option is given that is for one prompt only.
+fn expect_one_prompt(options: &Options) -> anyhow::Result<()> {
+    for (option, given) in [
+        ("--prompt-cache-file", options.prompt_cache_file.is_some()),
+        ("--draft-model", options.draft_model.is_some()),
+    ] {
+        if given {
+            let count = options.prompt.len();
+            return Err(usage(format!("{option} is for one prompt, and {count} are given")));
+        }
+    }
+    Ok(())
+}
+
+/// The prompts: as given, or one from standard input.
+fn read_prompts(given: &[String]) -> anyhow::Result<Vec<String>> {
+    match given.is_empty() {
+        true => Ok(vec![read_prompt(None)?]),
+        false => given.iter().map(|prompt| read_prompt(Some(prompt))).collect(),
+    }
+}
+
+/// A prompt: as given, or from standard input.
 fn read_prompt(given: Option<&str>) -> anyhow::Result<String> {
     let prompt = match given {
         Some("-") => read_input()?,

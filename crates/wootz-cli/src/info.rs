@@ -55,6 +55,9 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     // Weights stay in the file: this reads headers only.
     let model = load(&checkpoint, &LoadOptions { device: Device::cpu() })?;
     let info = model.info();
+    for warning in &info.warnings {
+        common.say(format!("Warning: {warning}."));
+    }
     let tensors = stored(&checkpoint, &info.schemes);
     let tokenizer = Tokenizer::open(&path);
     let mut formats: BTreeMap<&str, (usize, u64)> = BTreeMap::new();

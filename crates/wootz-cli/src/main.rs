@@ -16,6 +16,7 @@ mod perplexity;
 mod plot;
 mod sampling;
 mod session;
+mod several;
 mod source;
 mod text;
 

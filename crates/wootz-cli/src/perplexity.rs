@@ -41,6 +41,10 @@ pub(crate) struct Options {
     )]
     window: usize,
 
+    /// Tokens that a window may have, also beyond the model's context [default: the model's].
+    #[arg(long, value_name = "N")]
+    context: Option<usize>,
+
     /// Only so many tokens from the beginning of the text.
     #[arg(long, short = 'n', value_name = "N")]
     max_tokens: Option<usize>,
@@ -79,7 +83,12 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         Counting::MlxLm => Convention::MlxLm,
         Counting::LlamaCpp => Convention::LlamaCpp,
     };
-    let settings = PerplexityOptions { window: options.window, convention, bos: !options.no_bos };
+    let settings = PerplexityOptions {
+        window: options.window,
+        convention,
+        bos: !options.no_bos,
+        context_length: options.context,
+    };
     let before = settings.bos && convention == Convention::MlxLm;
     let mut tokens = model.tokenizer.encode(&text, before)?;
     tokens.truncate(options.max_tokens.unwrap_or(usize::MAX));

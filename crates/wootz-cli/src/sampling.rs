@@ -84,7 +84,12 @@ pub(crate) struct Sampling {
     #[arg(long, value_name = "N", help_heading = MEMORY)]
     quantized_kv_start: Option<usize>,
 
-    /// Tokens of the prompt that are read at once (default 256; more are slightly quicker and take more memory).
+    /// Tokens that prompt and answer may have together, also beyond the model's context [default: the model's].
+    #[arg(long, value_name = "N", help_heading = MEMORY)]
+    context: Option<usize>,
+
+    /// Tokens of the prompt that are read at once (default 256; with --max-kv-size or --kv-bits, and where rotary positions
+    /// follow the length of the text, 2048 as in mlx-lm; more are slightly quicker and take more memory).
     #[arg(long, value_name = "N", help_heading = MEMORY)]
     prefill_step_size: Option<usize>,
 }
@@ -134,7 +139,8 @@ impl Sampling {
         set(&mut options.repetition_context_size, self.repetition_context_size);
         set(&mut options.kv_group_size, self.kv_group_size);
         set(&mut options.quantized_kv_start, self.quantized_kv_start);
-        set(&mut options.prefill_step, self.prefill_step_size);
+        options.prefill_step = self.prefill_step_size.or(options.prefill_step);
+        options.context_length = self.context.or(options.context_length);
         options.seed = self.seed;
         options.stop = self.stop.clone();
         options.max_kv_size = self.max_kv_size;

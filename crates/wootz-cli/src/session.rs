@@ -32,6 +32,9 @@ pub(crate) fn open(options: &ModelOptions, common: &Common) -> anyhow::Result<Op
         info.layers,
         info.context_length.map_or("of any length".to_string(), |length| length.to_string())
     ));
+    for warning in &info.warnings {
+        common.say(format!("Warning: {warning}."));
+    }
     Ok(Opened { model, path, device })
 }
 

@@ -140,6 +140,60 @@ fn a_prompt_comes_from_a_pipe_too_and_must_be_text() {
 }
 
 #[test]
+fn several_prompts_are_answered_at_once_each_as_alone() {
+    let (world, model) = (World::new(), model());
+    let prompts = ["hello", "something longer than that", "third"];
+    let with = |prompts: &[&str], more: &[&str]| {
+        let given: Vec<&str> = prompts.iter().flat_map(|prompt| ["-p", prompt]).collect();
+        let common = ["generate", "-m", &model, "-n", "6", "--device", "cpu"];
+        world.run(&[&common[..], &given, more].concat())
+    };
+    let out = with(&prompts, &["--json", "--logprobs", "1"]).good();
+    assert_eq!(out.lines().count(), 3, "{out}");
+    for (index, (line, prompt)) in out.lines().zip(prompts).enumerate() {
+        let object = json(line);
+        let alone = json(&with(&[prompt], &["--json", "--logprobs", "1"]).good());
+        assert_eq!((&object["index"], &object["prompt"]), (&index.into(), &prompt.into()));
+        for field in ["model", "path", "text", "tokens", "finish_reason", "setting"] {
+            assert_eq!(object[field], alone[field], "{field} of {prompt}");
+        }
+        assert!(is_statistics(&object["statistics"]), "{object}");
+        assert_eq!(object["statistics"]["generation_tokens"], 18);
+        assert_eq!(object["logprobs"].as_array().unwrap().len(), 6);
+    }
+    let alone = prompts.map(|prompt| with(&[prompt], &["--quiet"]).good());
+    assert_eq!(with(&prompts, &["--quiet"]).good(), alone.join("==========\n"));
+    let out = with(&prompts, &[]).good();
+    assert!(
+        out.starts_with("========== 1 of 3\n") && out.contains("\n========== 3 of 3\n"),
+        "{out}"
+    );
+    assert!(out.contains("\n==========\nPrompt: "), "{out}");
+    for option in ["--draft-model", "--prompt-cache-file"] {
+        let error = with(&prompts, &[option, "x"]).failed(2);
+        assert!(error.contains(&format!("{option} is for one prompt, and 3 are given")), "{error}");
+    }
+    assert!(with(&["hello", ""], &[]).failed(2).contains("the prompt is empty"));
+}
+
+#[test]
+fn a_longer_context_may_be_asked_for() {
+    let (world, model) = (World::new(), model());
+    let long = "word ".repeat(80);
+    let with = |more: &[&str]| {
+        let common =
+            ["generate", "-m", &model, "-p", &long, "-n", "2", "--quiet", "--device", "cpu"];
+        world.run(&[&common[..], more].concat())
+    };
+    assert!(with(&[]).failed(1).contains("at most 256 tokens"));
+    with(&["--context", "1000"]).good();
+    assert!(
+        with(&["--context", "300"]).failed(1).contains("at most 300 tokens, as context_length")
+    );
+    assert!(with(&["--context", "0"]).failed(2).contains("context_length"));
+}
+
+#[test]
 fn options_that_cannot_be_honoured_are_errors() {
     let (world, model) = (World::new(), model());
     let with = |arguments: &[&str]| {

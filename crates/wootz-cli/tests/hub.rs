@@ -35,12 +35,19 @@ enum Fault {
     Whole,
     /// The weights have no sha256.
     Unnamed,
+    /// The first answers of this kind end in silence after so many bytes.
+    Stalled {
+        at: &'static str,
+        bytes: usize,
+        times: usize,
+    },
     /// The repository has a new commit as soon as it was asked for the last.
     Moved,
 }
 
 struct Server {
     address: String,
+    fault: Fault,
     /// Requests: the method, the path, and the range that was asked for.
     seen: Arc<Mutex<Vec<String>>>,
 }
@@ -75,7 +82,7 @@ impl Server {
                 answer(stream, fault, &mut cuts, &log);
             }
         });
-        Server { address, seen }
+        Server { address, fault, seen }
     }
 
     /// Ranges that weights were asked for with, in their order.
@@ -86,7 +93,17 @@ impl Server {
     }
 
     fn fetch(&self, world: &World) -> Run {
-        Run::of(world.command().env("HF_ENDPOINT", &self.address).args(["info", "-m", "org/tiny"]))
+        self.fetch_with(world, &[])
+    }
+
+    fn fetch_with(&self, world: &World, more: &[&str]) -> Run {
+        let mut command = world.command();
+        command.env("HF_ENDPOINT", &self.address);
+        // Others may take their time on a busy machine.
+        if matches!(self.fault, Fault::Stalled { .. }) {
+            command.env("HF_HUB_DOWNLOAD_TIMEOUT", "2");
+        }
+        Run::of(command.args(["info", "-m", "org/tiny"]).args(more))
     }
 }
 
@@ -112,8 +129,17 @@ fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Ve
         (Fault::Gated(code), _) => {
             (code, "X-Error-Code: GatedRepo\r\n".into(), b"{\"error\": \"gated\"}".to_vec())
         }
-        (_, "/api/models/org/tiny") => {
+        (_, "/api/models/org/tiny" | "/api/models/HuggingFaceTB/SmolLM2-135M-Instruct") => {
             json(format!("{{\"id\": \"org/tiny\", \"sha\": \"{COMMIT}\"}}"))
+        }
+        (_, "/api/models/org/tiny/revision/v1" | "/api/models/org/tiny/revision/refs%2Fpr%2F1") => {
+            json(format!("{{\"id\": \"org/tiny\", \"sha\": \"{COMMIT}\"}}"))
+        }
+        (_, path) if path == format!("/api/models/org/tiny/revision/{COMMIT}") => {
+            json(format!("{{\"id\": \"org/tiny\", \"sha\": \"{COMMIT}\"}}"))
+        }
+        (_, path) if path.starts_with("/api/models/org/tiny/revision/") => {
+            (404, "X-Error-Code: RevisionNotFound\r\n".into(), Vec::new())
         }
         (_, path) if path == format!("/api/models/org/tiny/tree/{COMMIT}") => {
             let files = ["config.json", "tokenizer.json", "README.md", WEIGHTS].map(|name| {
@@ -141,6 +167,7 @@ fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Ve
             }
         }
     };
+    let is_file = method == "GET" && plain.ends_with("/config.json");
     let is_weights = method == "GET" && plain.ends_with(WEIGHTS) && status == 200;
     if is_weights && fault == Fault::Wrong {
         body[1000] ^= 1;
@@ -158,6 +185,26 @@ fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Ve
     }
     if method == "HEAD" {
         body.clear();
+    }
+    let is_stalled = |at: &str| match at {
+        "list" => plain.contains("/tree/"),
+        "metadata" => method == "HEAD",
+        "file" => is_file,
+        _ => is_weights,
+    };
+    if let Fault::Stalled { at, bytes, times } = fault
+        && is_stalled(at)
+        && *cuts < times
+    {
+        *cuts += 1;
+        if bytes > 0 {
+            let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n{headers}\r\n");
+            let begun = stream.write_all(head.as_bytes());
+            let _gone = begun.and_then(|()| stream.write_all(&body[..bytes]));
+        }
+        // Stays open, as long as the process.
+        std::mem::forget(stream);
+        return;
     }
     let head = format!(
         "HTTP/1.1 {status} X\r\nContent-Length: {length}\r\nConnection: close\r\n{headers}\r\n"
@@ -297,11 +344,77 @@ fn nobody_at_the_address_and_no_wish_to_ask_are_told_apart() {
     assert!(error.contains("org/tiny is not in the cache, and HF_HUB_OFFLINE is set"), "{error}");
 }
 
+#[test]
+fn a_hub_that_falls_silent_is_an_error_and_what_came_is_used_later() {
+    let limit = std::time::Duration::from_secs(30);
+    for at in ["list", "metadata", "file", "weights"] {
+        let (world, started) = (World::new(), std::time::Instant::now());
+        let server = Server::start(Fault::Stalled { at, bytes: 0, times: usize::MAX });
+        let error = server.fetch(&world).failed(1);
+        assert!(error.contains("the hub sent nothing for 2 s"), "{at}: {error}");
+        assert!(error.contains("hint: start again"), "{at}: {error}");
+        assert!(started.elapsed() < limit, "{at}");
+        assert!(!snapshot(&world).join(WEIGHTS).exists(), "{at}");
+    }
+    // Weights that come in pieces.
+    let (world, server) =
+        (World::new(), Server::start(Fault::Stalled { at: "weights", bytes: 100_000, times: 2 }));
+    server.fetch(&world).failed(1);
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+    assert_eq!(server.ranges(), ["0-299999", "100000-299999", "200000-299999"]);
+    // What came before the error is there for the next run.
+    let (world, server) =
+        (World::new(), Server::start(Fault::Stalled { at: "weights", bytes: 0, times: 2 }));
+    let part = blob(&world).with_extension("incomplete");
+    std::fs::create_dir_all(part.parent().unwrap()).unwrap();
+    std::fs::write(&part, &weights()[..50_000]).unwrap();
+    let error = server.fetch(&world).failed(1);
+    assert!(error.contains("model.safetensors of org/tiny: the hub sent nothing"), "{error}");
+    server.fetch(&world).failed(1);
+    assert_eq!(std::fs::read(blob(&world)).unwrap(), weights());
+    assert_eq!(server.ranges(), ["50000-299999"; 3]);
+}
+
+#[test]
+fn a_first_run_does_not_wait_for_a_hub_that_falls_silent() {
+    let server = Server::start(Fault::Stalled { at: "list", bytes: 0, times: usize::MAX });
+    let error = first_run(&server.address);
+    assert!(error.contains("the hub sent nothing for 2 s"), "{error}");
+    assert!(error.contains("error: there is no pip"), "{error}");
+}
+
+#[test]
+fn a_revision_is_fetched_once_and_found_by_its_name() {
+    let (world, server) = (World::new(), Server::start(Fault::None));
+    let folder = world.hub().join("models--org--tiny");
+    for revision in ["v1", "refs/pr/1", COMMIT] {
+        let error = server.fetch_with(&world, &["--revision", revision]).failed(1);
+        assert!(error.contains("model.safetensors: not a safetensors file"), "{error}");
+        let seen = server.seen.lock().unwrap().len();
+        server.fetch_with(&world, &["--revision", revision]).failed(1);
+        assert_eq!(server.seen.lock().unwrap().len(), seen, "{revision}");
+    }
+    for (name, is) in [("v1", true), ("refs/pr/1", true), (COMMIT, false), ("main", false)] {
+        let commit = std::fs::read_to_string(folder.join("refs").join(name)).ok();
+        assert_eq!(commit, is.then(|| COMMIT.to_string()), "{name}");
+    }
+    // What is not in the cache is asked for, and may not be there.
+    let error = server.fetch_with(&world, &["--revision", "v2"]).failed(1);
+    assert!(error.contains("org/tiny: there is no revision v2"), "{error}");
+    assert!(server.seen.lock().unwrap().iter().any(|line| line.contains("/revision/v2 ")));
+    for (model, revision) in [("org/tiny", "../v1"), (".", "v1")] {
+        let error = world.run(&["info", "-m", model, "--revision", revision]).failed(2);
+        assert!(error.contains("--revision: "), "{error}");
+    }
+    assert!(world.run(&["info", "--revision", "v1"]).failed(2).contains("--model"));
+}
+
 /// What a first run says where the hub does not give the model, and there is no pip either.
 fn first_run(address: &str) -> String {
     let world = World::new();
     let mut command = world.command();
     command.env("PATH", world.folder.path()).env("HF_ENDPOINT", address);
+    command.env("HF_HUB_DOWNLOAD_TIMEOUT", "2");
     Run::of(command.args(["generate", "-p", "x"])).failed(1)
 }
 

@@ -45,6 +45,8 @@ fn every_command_has_help_with_examples_and_the_common_options() {
         "--kv-group-size",
         "--quantized-kv-start",
         "--prefill-step-size",
+        "--context",
+        "--revision",
         "--prompt-cache-file",
         "--draft-model",
         "--num-draft-tokens",

@@ -3,7 +3,7 @@
 //! checkpoint of each architecture runs, unless `--all` or `--only` asks for more. Logit errors are of the whole model, relative to the
 //! largest score. Narrow types are judged by the three others: of one layer at a time and of scores from MLX's last layer, relative
 //! to the length of the results, and of scores with a cache from those without; where no weight is quantized, by logit errors, too.
-//! The exit code is 1 if one fails.
+//! Each line says which limits decide. The exit code is 1 if one fails.
 //!
 //! With `--self-test` each must pass as it is, and fail with one weight changed: then the exit code is 1 too. It is 0 if a change
 //! is not seen, because then the comparison is blind, and also if one cannot be compared: an error is no difference seen.
@@ -137,14 +137,18 @@ fn print(name: &str, outcome: &Result<Outcome, String>) -> bool {
             let Outcome { dtype, tokens: (equal, all), error, narrow } = outcome;
             let greedy = if equal == all { "equal".to_string() } else { format!("{equal}/{all}") };
             let verdict = if outcome.passes() { "pass" } else { "FAIL" };
-            let dtype = dtype.to_string();
+            let (dtype, limits) = (dtype.to_string(), outcome.limits());
             let narrow = match narrow {
                 Some(Narrow { layer_error, forced_error, cached_error, .. }) => {
-                    format!("{layer_error:>12.2e} {forced_error:>14.2e} {cached_error:>9.2e}")
+                    let cached =
+                        cached_error.map_or("-".to_string(), |error| format!("{error:.2e}"));
+                    format!("{layer_error:>12.2e} {forced_error:>14.2e} {cached:>9}")
                 }
                 None => format!("{:>12} {:>14} {:>9}", "-", "-", "-"),
             };
-            println!("{name:<24} {dtype:>9} {greedy:>8} {error:>12.2e} {narrow}  {verdict}");
+            println!(
+                "{name:<24} {dtype:>9} {greedy:>8} {error:>12.2e} {narrow}  {verdict}  ({limits})"
+            );
             outcome.passes()
         }
         Err(error) => {

@@ -339,6 +339,17 @@ fn a_configuration_that_contradicts_a_layers_weights_is_an_error() {
     }
 }
 
+#[test]
+fn a_scale_of_a_whole_matrix_is_refused_by_name() {
+    let name = "model.layers.0.mlp.down_proj.global_scale";
+    let insert = |arrays: &mut BTreeMap<String, Array>| {
+        arrays.insert(name.to_string(), Array::zeros(&[1], DType::F32).unwrap());
+    };
+    let error = load_changed(LLAMA, |_| (), insert).err().unwrap().to_string();
+    assert!(error.contains(&format!("wrong: {name}: expected none")), "{error}");
+    assert!(!error.contains("unexpected"), "{error}");
+}
+
 /// As in mlx-lm: what is said of all layers stands for those that have no arrays yet.
 #[test]
 fn layers_that_no_configuration_names_are_as_their_arrays_are() {

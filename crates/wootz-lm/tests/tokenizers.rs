@@ -81,6 +81,33 @@ fn special_tokens_come_from_all_files_of_a_folder() {
     assert_eq!(tokenizer.decode(&text, true).expect("decodes"), "ab<tool>");
 }
 
+/// As in mlx-lm: one of the files, and the token of that role.
+#[test]
+fn ends_are_those_of_generations_or_else_of_the_model() {
+    let folder = TempDir::new().expect("a folder");
+    for file in ["tokenizer.json", "tokenizer_config.json"] {
+        fs::copy(goldens("tokenizers/bytes").join(file), folder.path().join(file)).expect("copied");
+    }
+    let ends = |generation: &str, model: &str| {
+        for (file, text) in [("generation_config.json", generation), ("config.json", model)] {
+            fs::write(folder.path().join(file), text).expect("written");
+        }
+        Tokenizer::open(folder.path()).expect("opens").eos().to_vec()
+    };
+    let model = r#"{"eos_token_id": [7, 8], "text_config": {"eos_token_id": 9}}"#;
+    let (own, of) = (ends("{}", "{}"), |more: &[u32]| [&[482], more].concat());
+    assert_eq!(own, of(&[]));
+    assert_eq!(ends(r#"{"eos_token_id": 5}"#, model), of(&[5]));
+    assert_eq!(ends(r#"{"eos_token_id": [5, 482, 6]}"#, model), of(&[5, 6]));
+    for nothing in
+        ["{}", r#"{"eos_token_id": null}"#, r#"{"eos_token_id": 0}"#, r#"{"eos_token_id": []}"#]
+    {
+        assert_eq!(ends(nothing, model), of(&[7, 8]), "{nothing}");
+    }
+    assert_eq!(ends("{}", r#"{"text_config": {"eos_token_id": 9}}"#), own);
+    assert_eq!(ends("{}", r#"{"eos_token_id": 0}"#), of(&[0]));
+}
+
 #[test]
 fn special_tokens_of_a_gguf_file_are_as_it_says() {
     let tokenizer = Tokenizer::open(goldens("tokenizers/marked.gguf")).expect("opens");

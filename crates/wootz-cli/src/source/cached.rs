@@ -3,11 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use super::known;
+use super::{Wanted, known};
 
 /// The first model as the Python package index has it: its name in wootz's cache, and its size.
 pub(super) const DEFAULT_FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 pub(super) const DEFAULT_BYTES: u64 = 98_362_432;
+
+/// The revision that is meant where none is named.
+pub(super) const MAIN: &str = "main";
 
 /// A model in a cache.
 #[derive(Debug)]
@@ -62,14 +65,14 @@ pub(super) fn default_model() -> Option<PathBuf> {
         return Some(own);
     }
     let known = known::find(known::DEFAULT)?;
-    find(known.repository, known.file)
+    find(Wanted { repository: known.repository, file: known.file, revision: None })
 }
 
 /// A repository's folder, or the file of it, if all of it is in Hugging Face's cache.
-pub(super) fn find(repository: &str, file: Option<&str>) -> Option<PathBuf> {
-    let folder = repository_folder(repository);
-    let snapshot = snapshot(&folder)?;
-    model_in(&snapshot, file)
+pub(super) fn find(wanted: Wanted<'_>) -> Option<PathBuf> {
+    let folder = repository_folder(wanted.repository);
+    let snapshot = snapshot(&folder, wanted.revision.unwrap_or(MAIN))?;
+    model_in(&snapshot, wanted.file)
 }
 
 /// The folder of a repository in Hugging Face's cache.
@@ -77,11 +80,21 @@ pub(super) fn repository_folder(repository: &str) -> PathBuf {
     hub_cache().join(format!("models--{}", repository.replace('/', "--")))
 }
 
-/// The files of the revision that was fetched last.
-fn snapshot(folder: &Path) -> Option<PathBuf> {
-    let commit = std::fs::read_to_string(folder.join("refs").join("main")).ok()?;
-    let snapshot = folder.join("snapshots").join(commit.trim());
+/// The files of a revision as it was when it was fetched last, or of a commit.
+fn snapshot(folder: &Path, revision: &str) -> Option<PathBuf> {
+    let named = std::fs::read_to_string(folder.join("refs").join(revision));
+    let commit = match &named {
+        Ok(commit) => commit.trim(),
+        Err(_) if is_commit(revision) => revision,
+        Err(_) => return None,
+    };
+    let snapshot = folder.join("snapshots").join(commit);
     snapshot.is_dir().then_some(snapshot)
+}
+
+/// Whether a revision is a commit by its whole hash, which never becomes another.
+pub(super) fn is_commit(revision: &str) -> bool {
+    revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// The model of a folder, if it is complete.
@@ -146,7 +159,7 @@ pub(crate) fn cached_models() -> Vec<CachedModel> {
         else {
             continue;
         };
-        let path = snapshot(&folder);
+        let path = snapshot(&folder, MAIN);
         let bytes = entries(&folder.join("blobs"))
             .iter()
             .filter_map(|blob| Some(blob.metadata().ok()?.len()))

@@ -16,7 +16,8 @@ use hf_hub::{HFClient, HFError, HFRepository};
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 
-use super::cached::{self, hub_cache, repository_folder};
+use super::Wanted;
+use super::cached::{self, MAIN, hub_cache, is_commit, repository_folder};
 use super::pypi::hex;
 use crate::common::Common;
 use crate::failure::hinted;
@@ -24,8 +25,17 @@ use crate::failure::hinted;
 /// How long the hub may take to connect; and to answer the first call, where somebody else has the model, too.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the hub may send nothing, unless `HF_HUB_DOWNLOAD_TIMEOUT` says other seconds.
+const STALL: Duration = Duration::from_secs(30);
+
 /// How often a download that breaks off is taken up again.
 const ATTEMPTS: usize = 5;
+
+/// The same where nothing came for as long as the hub may take.
+const STALLED_ATTEMPTS: usize = 2;
+
+/// Bytes in a second that a small file comes with at least.
+const SLOWEST: u64 = 16 << 10;
 
 /// Why nothing was fetched.
 pub(super) enum Failure {
@@ -61,14 +71,37 @@ pub(super) fn is_offline() -> bool {
     ["1", "true", "yes", "on"].contains(&value.to_lowercase().as_str())
 }
 
+/// How long the hub may send nothing in the midst of an answer, or before one that is not the first.
+fn stall_limit() -> Duration {
+    let given = std::env::var("HF_HUB_DOWNLOAD_TIMEOUT").ok();
+    let seconds =
+        given.and_then(|text| text.trim().parse::<u64>().ok()).filter(|&seconds| seconds > 0);
+    seconds.map_or(STALL, Duration::from_secs)
+}
+
+/// Waits for a part of an answer, but not for ever.
+async fn within<T>(
+    limit: Duration,
+    what: &str,
+    work: impl Future<Output = T>,
+) -> Result<T, Failure> {
+    tokio::time::timeout(limit, work).await.map_err(|_| stalled(what, limit))
+}
+
+fn stalled(what: &str, limit: Duration) -> Failure {
+    let error = anyhow!("{what}: the hub sent nothing for {} s", limit.as_secs());
+    let hint = "start again: what came is used; HF_HUB_DOWNLOAD_TIMEOUT=SECONDS waits longer";
+    Failure::Refused(hinted(error, hint))
+}
+
 /// Fetches a repository's model, or one .gguf file of it, and says where it is. The hub's first answer may
 /// take as long as `patience` says.
 pub(super) fn fetch(
-    repository: &str,
-    file: Option<&str>,
+    wanted: Wanted<'_>,
     patience: Duration,
     common: &Common,
 ) -> Result<PathBuf, Failure> {
+    let repository = wanted.repository;
     if is_offline() {
         let error = anyhow!("{repository} is not in the cache, and HF_HUB_OFFLINE is set");
         return Err(hinted(error, "unset HF_HUB_OFFLINE to download it").into());
@@ -77,7 +110,7 @@ pub(super) fn fetch(
     let client = client.map_err(|error| explain(error, repository))?;
     connect(client.endpoint())?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(download(&client, repository, file, patience, common))
+    runtime.block_on(download(&client, wanted, patience, common))
 }
 
 /// Finds out whether anybody answers at an address, without waiting for long.
@@ -123,8 +156,7 @@ fn first_connection(address: &str) -> Result<(), String> {
 
 async fn download(
     client: &HFClient,
-    repository: &str,
-    file: Option<&str>,
+    Wanted { repository, file, revision }: Wanted<'_>,
     patience: Duration,
     common: &Common,
 ) -> Result<PathBuf, Failure> {
@@ -132,7 +164,8 @@ async fn download(
     let model = client.model(owner, name);
     let explain = |error| explain(error, repository);
     // Whoever takes a connection may never greet, and retries take long: the first answer has a limit, too.
-    let info = tokio::time::timeout(patience, model.info().send());
+    let info = model.info().maybe_revision(revision).send();
+    let info = tokio::time::timeout(patience, info);
     let info = match info.await {
         Ok(info) => info.map_err(explain)?,
         Err(_) => {
@@ -142,12 +175,14 @@ async fn download(
         }
     };
     let commit = info.sha.ok_or_else(|| anyhow!("{repository}: the hub names no commit"))?;
-    let names = list(&model, &commit).await.map_err(explain)?;
+    let limit = stall_limit();
+    let names = list(&model, &commit, repository, limit).await?;
     let wanted = choose(repository, &names, file)?;
     let mut files = Vec::new();
     for name in &wanted {
         let metadata = model.get_file_metadata().filepath(name).revision(commit.as_str()).send();
-        files.push(metadata.await.map_err(explain)?);
+        let what = format!("{name} of {repository}");
+        files.push(within(limit, &what, metadata).await?.map_err(explain)?);
     }
     if let Some(file) = files.iter().find(|file| !is_sha256(&file.etag) && is_weights(file)) {
         let error = anyhow!("{} of {repository}: the hub names no sha256 for it", file.filename);
@@ -164,17 +199,20 @@ async fn download(
     for file in &files {
         bar.set_message(file.filename.clone());
         if is_sha256(&file.etag) {
-            fetch_blob(&model, file, repository, &bar).await?;
-        } else {
-            bar.inc(file.file_size);
+            fetch_blob(&model, file, repository, limit, &bar).await?;
         }
         // Finds the blob if it is there, and links it as the cache's layout wants.
         let link = model.download_file().filename(&file.filename).revision(commit.as_str());
-        link.send().await.map_err(explain)?;
+        let small = if is_sha256(&file.etag) { 0 } else { file.file_size };
+        let whole = limit + Duration::from_secs(small / SLOWEST);
+        let what = format!("{} of {repository}", file.filename);
+        within(whole, &what, link.send()).await?.map_err(explain)?;
+        bar.inc(small);
     }
     bar.finish_and_clear();
-    point_to(repository, &commit)?;
-    let found = cached::find(repository, file.or_else(|| single_gguf(&wanted)));
+    point_to(repository, revision.unwrap_or(MAIN), &commit)?;
+    let file = file.or_else(|| single_gguf(&wanted));
+    let found = cached::find(Wanted { repository, file, revision });
     found.ok_or_else(|| {
         let error = anyhow!("{repository}: the repository is not a whole model");
         let hint =
@@ -183,12 +221,15 @@ async fn download(
     })
 }
 
-/// Makes a commit the one that is found in the cache, now that all of it is there.
-fn point_to(repository: &str, commit: &str) -> anyhow::Result<()> {
-    let refs = repository_folder(repository).join("refs");
-    let named = || format!("{}", refs.display());
-    std::fs::create_dir_all(&refs).with_context(named)?;
-    std::fs::write(refs.join("main"), commit).with_context(named)
+/// Makes a commit the one that is found in the cache by a revision's name, now that all of it is there.
+fn point_to(repository: &str, revision: &str, commit: &str) -> anyhow::Result<()> {
+    if is_commit(revision) {
+        return Ok(());
+    }
+    let file = repository_folder(repository).join("refs").join(revision);
+    let named = || format!("{}", file.display());
+    std::fs::create_dir_all(file.parent().unwrap_or(&file)).with_context(named)?;
+    std::fs::write(&file, commit).with_context(named)
 }
 
 fn single_gguf(wanted: &[String]) -> Option<&str> {
@@ -196,12 +237,19 @@ fn single_gguf(wanted: &[String]) -> Option<&str> {
 }
 
 /// The files at the root of a repository.
-async fn list(model: &HFRepository<RepoTypeModel>, commit: &str) -> Result<Vec<String>, HFError> {
-    let entries = model.list_tree().revision(commit).recursive(true).send()?;
+async fn list(
+    model: &HFRepository<RepoTypeModel>,
+    commit: &str,
+    repository: &str,
+    limit: Duration,
+) -> Result<Vec<String>, Failure> {
+    let explain = |error| explain(error, repository);
+    let what = format!("the list of files of {repository}");
+    let entries = model.list_tree().revision(commit).recursive(true).send().map_err(explain)?;
     let mut entries = std::pin::pin!(entries);
     let mut names = Vec::new();
-    while let Some(entry) = entries.next().await {
-        if let RepoTreeEntry::File { path, .. } = entry? {
+    while let Some(entry) = within(limit, &what, entries.next()).await? {
+        if let RepoTreeEntry::File { path, .. } = entry.map_err(explain)? {
             names.push(path);
         }
     }
@@ -259,6 +307,7 @@ async fn fetch_blob(
     model: &HFRepository<RepoTypeModel>,
     file: &FileMetadataInfo,
     repository: &str,
+    limit: Duration,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     let blob = repository_folder(repository).join("blobs").join(&file.etag);
@@ -286,14 +335,20 @@ async fn fetch_blob(
     let mut attempt = 1;
     while have < file.file_size {
         let before = have;
-        match stream(model, file, &mut to, &mut hash, &mut have, bar).await {
+        let streamed = stream(model, file, &mut to, (&mut hash, &mut have), limit, bar).await;
+        let most =
+            if matches!(streamed, Err(Broken::Stalled)) { STALLED_ATTEMPTS } else { ATTEMPTS };
+        match streamed {
             Ok(()) => {}
             // Whatever came is kept, so that trying again gets further.
-            Err(Broken::Connection(_)) if attempt < ATTEMPTS || have > before => {
+            Err(Broken::Connection(_) | Broken::Stalled) if attempt < most || have > before => {
                 attempt = if have > before { 1 } else { attempt + 1 };
                 tokio::time::sleep(Duration::from_millis(200 * attempt as u64)).await;
             }
             Err(Broken::Connection(error)) => return Err(explain(error, repository)),
+            Err(Broken::Stalled) => {
+                return Err(stalled(&format!("{} of {repository}", file.filename), limit));
+            }
             Err(Broken::Disk(error)) => {
                 let missing = crate::text::bytes(file.file_size - have);
                 let error = anyhow!("{}: {error}", part.display());
@@ -320,6 +375,8 @@ async fn fetch_blob(
 /// Why a stream ended early.
 enum Broken {
     Connection(HFError),
+    /// Nothing came for too long.
+    Stalled,
     Disk(std::io::Error),
 }
 
@@ -328,8 +385,8 @@ async fn stream(
     model: &HFRepository<RepoTypeModel>,
     file: &FileMetadataInfo,
     to: &mut File,
-    hash: &mut Sha256,
-    have: &mut u64,
+    (hash, have): (&mut Sha256, &mut u64),
+    limit: Duration,
     bar: &ProgressBar,
 ) -> Result<(), Broken> {
     let range = *have..file.file_size;
@@ -338,14 +395,17 @@ async fn stream(
         .filename(&file.filename)
         .revision(file.commit_hash.as_str())
         .range(range.clone());
-    let (length, mut chunks) = call.send().await.map_err(Broken::Connection)?;
+    let answer = tokio::time::timeout(limit, call.send()).await.map_err(|_| Broken::Stalled)?;
+    let (length, mut chunks) = answer.map_err(Broken::Connection)?;
     // A server may send everything, whatever it was asked for.
     if range.start > 0 && length == Some(file.file_size) {
         to.set_len(0).map_err(Broken::Disk)?;
         bar.set_position(bar.position().saturating_sub(*have));
         (*hash, *have) = (Sha256::new(), 0);
     }
-    while let Some(chunk) = chunks.next().await {
+    loop {
+        let next = tokio::time::timeout(limit, chunks.next()).await;
+        let Some(chunk) = next.map_err(|_| Broken::Stalled)? else { break };
         let chunk = chunk.map_err(Broken::Connection)?;
         to.write_all(&chunk).map_err(Broken::Disk)?;
         hash.update(&chunk);
@@ -387,7 +447,11 @@ fn explain(error: HFError, repository: &str) -> Failure {
             );
             hinted(anyhow!("{repository}: the hub does not let you read this repository"), hint)
         }
-        HFError::RepoNotFound { .. } | HFError::RevisionNotFound { .. } => {
+        HFError::RevisionNotFound { revision, .. } => {
+            let hint = format!("{page}/tree/main lists branches and tags");
+            hinted(anyhow!("{repository}: there is no revision {revision}"), hint)
+        }
+        HFError::RepoNotFound { .. } => {
             let hint = "check the spelling; a private repository needs HF_TOKEN";
             hinted(anyhow!("{repository}: there is no such repository"), hint)
         }

@@ -27,12 +27,17 @@ pub(crate) struct ModelOptions {
     /// The .gguf file of a folder or a repository that has several.
     #[arg(long, value_name = "FILE")]
     pub(crate) gguf_file: Option<String>,
+
+    /// The branch, tag or commit of a Hugging Face repository [default: main].
+    #[arg(long, value_name = "REVISION")]
+    pub(crate) revision: Option<String>,
 }
 
 impl ModelOptions {
     /// The model's folder or .gguf file; fetches it if need be.
     pub(crate) fn resolve(&self, common: &Common) -> anyhow::Result<PathBuf> {
-        resolve(self.model.as_deref(), self.gguf_file.as_deref(), common)
+        let revision = self.revision.as_deref();
+        resolve(self.model.as_deref(), self.gguf_file.as_deref(), revision, common)
     }
 
     /// What to call the model in reports.
@@ -49,23 +54,51 @@ impl ModelOptions {
 pub(crate) fn resolve(
     model: Option<&str>,
     gguf_file: Option<&str>,
+    revision: Option<&str>,
     common: &Common,
 ) -> anyhow::Result<PathBuf> {
+    if let Some(revision) = revision.filter(|revision| !is_revision(revision)) {
+        let expected = "a branch, a tag or a commit";
+        return Err(usage(format!("--revision: expected {expected}, got {revision:?}")));
+    }
     let Some(model) = model else {
         if gguf_file.is_some() {
             return Err(usage("--gguf-file is a file of a model: give it with --model"));
+        }
+        if revision.is_some() {
+            return Err(usage("--revision is one of a model: give it with --model"));
         }
         return default_model(common);
     };
     let path = Path::new(model);
     if path.exists() {
+        if revision.is_some() {
+            return Err(usage(format!("--revision: {model} is on this disk, not a repository")));
+        }
         return local(path, gguf_file);
     }
     let (repository, file) = match known::find(model) {
         Some(known) => (known.repository, gguf_file.or(known.file)),
         None => repository(model, gguf_file)?,
     };
-    fetch(repository, file, common)
+    fetch(Wanted { repository, file, revision }, common)
+}
+
+/// What is wanted of Hugging Face: a model's repository, maybe one file of it, and a revision other than `main`.
+#[derive(Clone, Copy, Debug)]
+struct Wanted<'a> {
+    repository: &'a str,
+    file: Option<&'a str>,
+    revision: Option<&'a str>,
+}
+
+/// Whether a name can be that of a revision, which becomes a path in the cache.
+fn is_revision(name: &str) -> bool {
+    let plain = |part: &str| {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        !part.is_empty() && !part.starts_with('.') && part.bytes().all(good)
+    };
+    name.split('/').all(plain)
 }
 
 /// A model that is on the disk.
@@ -161,19 +194,20 @@ fn repository<'a>(
 }
 
 #[cfg(feature = "hub")]
-fn fetch(repository: &str, file: Option<&str>, common: &Common) -> anyhow::Result<PathBuf> {
-    if let Some(path) = cached::find(repository, file) {
+fn fetch(wanted: Wanted<'_>, common: &Common) -> anyhow::Result<PathBuf> {
+    if let Some(path) = cached::find(wanted) {
         return Ok(path);
     }
-    hub::fetch(repository, file, 6 * hub::PATIENCE, common).map_err(hub::Failure::into_error)
+    hub::fetch(wanted, 6 * hub::PATIENCE, common).map_err(hub::Failure::into_error)
 }
 
 #[cfg(not(feature = "hub"))]
-fn fetch(repository: &str, file: Option<&str>, _: &Common) -> anyhow::Result<PathBuf> {
-    if let Some(path) = cached::find(repository, file) {
+fn fetch(wanted: Wanted<'_>, _: &Common) -> anyhow::Result<PathBuf> {
+    if let Some(path) = cached::find(wanted) {
         return Ok(path);
     }
-    let error = anyhow!("{repository} is not in the cache, and this program cannot download");
+    let error =
+        anyhow!("{} is not in the cache, and this program cannot download", wanted.repository);
     Err(hinted(error, "build wootz-cli with its feature `hub`, or give a local folder or file"))
 }
 
@@ -191,7 +225,8 @@ fn default_model(common: &Common) -> anyhow::Result<PathBuf> {
             return Err(hinted(error, MANUAL));
         }
         let known = known::find(known::DEFAULT).ok_or_else(|| anyhow!("no default model"))?;
-        match hub::fetch(known.repository, known.file, hub::PATIENCE, common) {
+        let wanted = Wanted { repository: known.repository, file: known.file, revision: None };
+        match hub::fetch(wanted, hub::PATIENCE, common) {
             Ok(path) => return Ok(path),
             Err(hub::Failure::Unreachable(reason)) => {
                 common.say(format!("Hugging Face cannot be reached: {reason}."));
@@ -231,6 +266,16 @@ mod tests {
     fn what_looks_like_a_path_is_not_a_repository() {
         for name in ["models/a.gguf", "./models/a", "/a/b", "../a", "a/b/c", "a/b/", "C:\\a", ""] {
             assert!(repository(name, None).is_err(), "{name}");
+        }
+    }
+
+    #[test]
+    fn revisions_are_names_that_stay_within_the_cache() {
+        for name in ["main", "v1.0", "refs/pr/12", "0123456789abcdef0123456789abcdef01234567"] {
+            assert!(is_revision(name), "{name}");
+        }
+        for name in ["", "/main", "../main", "a/../b", "a//b", "a\\b", "a b", "."] {
+            assert!(!is_revision(name), "{name}");
         }
     }
 

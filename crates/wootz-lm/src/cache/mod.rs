@@ -32,7 +32,8 @@ pub struct CacheOptions {
     pub kv_bits: Option<usize>,
     /// Numbers that share a scale there.
     pub kv_group_size: usize,
-    /// Tokens after which keys and values are quantized.
+    /// Tokens after which keys and values are quantized. As in mlx-lm, those that are read together see each other as
+    /// they are, and are quantized then.
     pub quantized_kv_start: usize,
     /// Texts side by side.
     pub batch: usize,
@@ -90,9 +91,7 @@ impl Cache {
         let layers = kinds.iter().map(make).collect::<Result<_>>()?;
         let quantized_start = options.quantized_kv_start;
         let lengths = vec![0; options.batch];
-        let mut cache = Cache { layers, lengths, scheme, quantized_start, device: device.clone() };
-        cache.quantize_if_due()?;
-        Ok(cache)
+        Ok(Cache { layers, lengths, scheme, quantized_start, device: device.clone() })
     }
 
     /// Tokens that it has seen; of the longest text, if there are several.

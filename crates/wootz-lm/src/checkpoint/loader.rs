@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wootz::quant::Scheme;
 use wootz::{Array, DType, Device, Parameter, Quantized, broadcast_to};
 
+use super::quantization::NO_GLOBAL_SCALE;
 use super::{Checkpoint, Quantization, Tensor};
 use crate::layers::{Embedding, Linear, RmsNorm, SwitchLinear};
 use crate::{Error, Result};
@@ -228,6 +229,9 @@ impl<'a> Loader<'a> {
         };
         let (scales, biases) =
             (self.take(&format!("{path}.scales"))?, self.take(&format!("{path}.biases"))?);
+        if self.take(&format!("{path}.global_scale"))?.is_some() {
+            self.misfits.push(format!("{path}.global_scale: expected {NO_GLOBAL_SCALE}"));
+        }
         let scheme = match (&tensor.blocks, &scales) {
             (Some(format), _) => Ok(Some(Scheme::Blocks(*format))),
             (None, None) if biases.is_some() => Err("it has biases, but no scales".to_string()),

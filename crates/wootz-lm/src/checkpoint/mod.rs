@@ -11,7 +11,7 @@ mod quantization;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub(crate) use config::{count, given_truth, truth};
+pub(crate) use config::{WHOLE, blame, count, given_truth, said, truth, whole};
 pub use loader::{Bias, Loader};
 pub use quantization::Quantization;
 use serde_json::Value;

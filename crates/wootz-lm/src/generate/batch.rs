@@ -52,6 +52,12 @@ impl TextModel {
         if prompts.is_empty() {
             return Err(Error::argument("prompts", "at least one", 0));
         }
+        if let (Some(from), 2..) = (self.model.info().dynamic_from, prompts.len()) {
+            let expected = format!(
+                "one at a time: beyond {from} tokens positions are rotated as the length of each text says"
+            );
+            return Err(Error::argument("prompts", expected, prompts.len()));
+        }
         let clock = Clock::start();
         let device = self.model.info().device.clone();
         let sampler = self.sampler(options)?;
@@ -62,7 +68,7 @@ impl TextModel {
         let go_on = &mut |_, _| std::ops::ControlFlow::Continue(());
         for (index, prompt) in prompts.iter().enumerate() {
             session.set_cache(empty.clone())?;
-            let read = prefill(&mut session, prompt, options.prefill_step, None, go_on)?;
+            let read = prefill(&mut session, prompt, options, None, go_on)?;
             let seed = options.seed.map(|seed| seed.wrapping_add(index as u64));
             let (draw, state) = sampler.draw(&read.logits, &sampler.start(prompt, seed)?)?;
             let pieces = Pieces::new(&self.tokenizer, options, self.most_tokens(prompt, options));

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::cache::CacheOptions;
 use crate::error::{Error, Result};
+use crate::models::ModelInfo;
 
 /// Settings of a generation. The default is greedy, as mlx-lm's. Names of fields are those of JSON;
 /// unknown ones are errors.
@@ -65,9 +66,13 @@ pub struct GenerateOptions {
     /// How many of the most probable tokens each piece lists with their log-probabilities, beside that
     /// of its own token; 0 lists none.
     pub logprobs: usize,
-    /// Tokens of the prompt that go through the model at once: twice as many take twice the memory, and are 4 % quicker
-    /// than 256.
-    pub prefill_step: usize,
+    /// Tokens of the prompt that go through the model at once. Without a number 256: twice as many take twice the memory, and
+    /// are 4 % quicker. But mlx-lm's 2048 where results depend on it, which they do with `max_kv_size` and `kv_bits`, and
+    /// where rotary positions follow the length of the text.
+    pub prefill_step: Option<usize>,
+    /// Tokens that prompt and answer may have together, instead of the model's context. Beyond that a model has not
+    /// learnt to read.
+    pub context_length: Option<usize>,
     /// Tokens that a draft model proposes at once.
     pub num_draft_tokens: usize,
     /// Most tokens that attention sees: older ones, but for the first four, are forgotten.
@@ -103,7 +108,8 @@ impl Default for GenerateOptions {
             stop_tokens: Vec::new(),
             ignore_eos: false,
             logprobs: 0,
-            prefill_step: 256,
+            prefill_step: None,
+            context_length: None,
             num_draft_tokens: 3,
             max_kv_size: None,
             kv_bits: None,
@@ -112,6 +118,12 @@ impl Default for GenerateOptions {
         }
     }
 }
+
+/// Tokens that are read at once.
+const CHUNK: usize = 256;
+
+/// The same in mlx-lm.
+const CHUNK_OF_MLX: usize = 2048;
 
 impl GenerateOptions {
     /// Whether every field can be honoured; the error names the first that cannot.
@@ -138,9 +150,27 @@ impl GenerateOptions {
         if self.stop.iter().any(String::is_empty) {
             return Err(Error::argument("stop", "texts of at least one character", "\"\""));
         }
-        at_least("prefill_step", self.prefill_step, 1)?;
+        at_least("prefill_step", self.prefill_step.unwrap_or(1), 1)?;
+        at_least("context_length", self.context_length.unwrap_or(1), 1)?;
         at_least("num_draft_tokens", self.num_draft_tokens, 1)?;
         at_least("kv_group_size", self.kv_group_size, 1)
+    }
+
+    /// Tokens that prompt and answer may have together, with a model; without a limit if there is none.
+    pub fn context_of(&self, model: &ModelInfo) -> Option<usize> {
+        self.context_length.or(model.context_length)
+    }
+
+    /// Tokens of a prompt that a model reads at once.
+    pub fn prefill_step_of(&self, model: &ModelInfo) -> usize {
+        let usual = if self.chunks_matter(model) { CHUNK_OF_MLX } else { CHUNK };
+        self.prefill_step.unwrap_or(usual)
+    }
+
+    /// Whether results depend on the chunks that a prompt is read in: in a ring that keeps its first tokens, where tokens
+    /// of a chunk see each other before they are quantized, and where rotation is that of the chunk's end.
+    pub(crate) fn chunks_matter(&self, model: &ModelInfo) -> bool {
+        self.max_kv_size.is_some() || self.kv_bits.is_some() || model.dynamic_from.is_some()
     }
 
     /// The cache that these settings ask for, for so many sequences at once.
@@ -225,7 +255,7 @@ mod tests {
                 "0",
             ),
             (GenerateOptions { stop: vec![String::new()], ..good.clone() }, "stop", "\"\""),
-            (GenerateOptions { prefill_step: 0, ..good.clone() }, "prefill_step", "0"),
+            (GenerateOptions { prefill_step: Some(0), ..good.clone() }, "prefill_step", "0"),
         ];
         for (options, field, got) in bad {
             let text = options.validate().unwrap_err().to_string();

@@ -34,12 +34,19 @@ pub struct PerplexityOptions {
     /// Whether each window begins with the token that texts begin with, in the place of its first
     /// (llama.cpp), or before all of them (mlx-lm, where the tokenizer puts it before the text).
     pub bos: bool,
+    /// Tokens that a window may have, instead of the model's context.
+    pub context_length: Option<usize>,
 }
 
 impl Default for PerplexityOptions {
     /// mlx-lm's: windows of 512, whatever the tokenizer puts before the text.
     fn default() -> PerplexityOptions {
-        PerplexityOptions { window: 512, convention: Convention::MlxLm, bos: true }
+        PerplexityOptions {
+            window: 512,
+            convention: Convention::MlxLm,
+            bos: true,
+            context_length: None,
+        }
     }
 }
 
@@ -77,9 +84,10 @@ impl TextModel {
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Perplexity> {
         let window = options.window;
-        let context = self.model.info().context_length.unwrap_or(usize::MAX);
-        if window < 2 || window > context {
-            return Err(Error::argument("window", format!("2 to {context}"), window));
+        let context = options.context_length.or(self.model.info().context_length);
+        if window < 2 || context.is_some_and(|context| window > context) {
+            let most = context.map_or("any number".to_string(), |context| context.to_string());
+            return Err(Error::argument("window", format!("2 to {most}"), window));
         }
         let mut windows: Vec<&[u32]> = tokens.chunks_exact(window).collect();
         let first = match options.convention {
@@ -116,13 +124,16 @@ impl TextModel {
     fn losses(&self, window: &[u32], first: usize, losses: &mut Vec<f32>) -> Result<()> {
         let mut session = self.session(&GenerateOptions::default())?;
         let (inputs, targets) = (&window[..window.len() - 1], &window[1..]);
-        for start in (0..inputs.len()).step_by(ROWS) {
-            let end = inputs.len().min(start + ROWS);
+        // Where rotation follows the length of the text, a window is read at once, as in mlx-lm.
+        let whole = self.model.info().dynamic_from.is_some_and(|from| inputs.len() > from);
+        let rows = if whole { inputs.len() } else { ROWS };
+        for start in (0..inputs.len()).step_by(rows.max(1)) {
+            let end = inputs.len().min(start + rows);
             let logits = session.logits_of(&inputs[start..end])?;
             let targets =
                 Array::from_slice_on(&targets[start..end], &[end - start], logits.device())?;
-            let rows = cross_entropy(&logits, &targets)?.to_vec::<f32>()?;
-            losses.extend(rows.into_iter().skip(first.saturating_sub(start)));
+            let own = cross_entropy(&logits, &targets)?.to_vec::<f32>()?;
+            losses.extend(own.into_iter().skip(first.saturating_sub(start)));
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use wootz::Array;
 
+use super::options::GenerateOptions;
 use super::prompt_cache::{Kept, PromptCache};
 use super::session::Session;
 use crate::cache::Mark;
@@ -27,20 +28,26 @@ pub(crate) struct Prefilled {
 pub(crate) fn prefill(
     session: &mut Session,
     prompt: &[u32],
-    step: usize,
+    options: &GenerateOptions,
     kept: Option<&Mutex<PromptCache>>,
     progress: &mut Progress<'_>,
 ) -> Result<Prefilled> {
     if prompt.is_empty() {
         return Err(Error::argument("prompt", "at least one token", "none"));
     }
-    if let Some(context) = session.model().info().context_length
+    let model = session.model().clone();
+    let info = model.info();
+    if let Some(context) = options.context_of(info)
         && prompt.len() > context
     {
-        let expected = format!("at most {context} tokens, the model's context");
+        let whose = match options.context_length {
+            Some(_) => "as context_length says",
+            None => "the model's context (context_length may allow more)",
+        };
+        let expected = format!("at most {context} tokens, {whose}");
         return Err(Error::argument("prompt", expected, prompt.len()));
     }
-    let vocabulary = session.model().info().vocab_size;
+    let (step, vocabulary) = (options.prefill_step_of(info), info.vocab_size);
     if let Some(token) = prompt.iter().find(|&&token| token as usize >= vocabulary) {
         return Err(Error::argument("prompt", format!("tokens below {vocabulary}"), token));
     }
@@ -60,10 +67,10 @@ pub(crate) fn prefill(
             return Err(Error::Interrupted { done, total: prompt.len() });
         }
         // The same prompt again goes on from before its last token, whose logits it wants. With or without a cache to
-        // keep: in a ring that keeps its first tokens, where chunks end decides what the last one sees.
+        // keep: where chunks decide about results, mlx-lm reads the last token by itself.
         let uncut = !session.cache().can_always_trim();
         let mut end = prompt.len().min(done + step);
-        if uncut && end == prompt.len() && done + 1 < end {
+        if (uncut || options.chunks_matter(info)) && end == prompt.len() && done + 1 < end {
             end -= 1;
         }
         logits = Some(session.prefill(&prompt[done..end], step, &mut |_, _| {})?);

@@ -76,6 +76,11 @@ impl SpeculativeSteps {
 
     /// Proposes `count` tokens, looks at them, and makes the accepted and one more ready.
     fn round(&mut self, count: usize) -> Result<()> {
+        // Where rotation follows the length of the text, proposals that are read together would be rotated otherwise than
+        // one after the other.
+        let seen = self.target.0.cache().length() + 1;
+        let dynamic_from = self.target.0.model().info().dynamic_from;
+        let count = dynamic_from.map_or(count, |from| count.min(from.saturating_sub(seen)));
         // Marks reach as far as the caches may go before something is taken back.
         let draft_before = self.draft.0.cache().mark(self.pending.len() + count);
         let proposed = self.propose(count)?;

@@ -63,14 +63,14 @@ impl<'a> Request<'a> {
         let clock = Clock::start();
         let device = model.model.info().device.clone();
         let mut session = model.session(&options)?;
-        let read = prefill(&mut session, &tokens, options.prefill_step, kept, progress)?;
+        let read = prefill(&mut session, &tokens, &options, kept, progress)?;
         let sampler = Arc::new(model.sampler(&options)?);
         let state = sampler.start(&tokens, options.seed)?;
         let steps = match draft {
             None => Steps::Plain(Box::new(TokenSteps::new(session, sampler, state, &read.logits)?)),
             Some(draft) => {
                 let mut drafting = draft.session(&options)?;
-                prefill(&mut drafting, &tokens, options.prefill_step, None, &mut |_, _| {
+                prefill(&mut drafting, &tokens, &options, None, &mut |_, _| {
                     std::ops::ControlFlow::Continue(())
                 })?;
                 let count = options.num_draft_tokens;

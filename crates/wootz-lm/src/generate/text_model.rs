@@ -113,7 +113,7 @@ impl TextModel {
 
     /// How many tokens can follow the prompt: each but the last goes through the model.
     pub(crate) fn most_tokens(&self, prompt: &[u32], options: &GenerateOptions) -> usize {
-        match self.model.info().context_length {
+        match options.context_of(self.model.info()) {
             Some(context) => options.max_tokens.min(context.saturating_sub(prompt.len()) + 1),
             None => options.max_tokens,
         }

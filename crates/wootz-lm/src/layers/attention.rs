@@ -70,6 +70,11 @@ impl AttentionConfig {
         LayerKind::attention(self.kv_heads, self.head_dim, self.window, self.dtype)
     }
 
+    /// See [`Rope::dynamic_from`].
+    pub(crate) fn dynamic_from(&self) -> Option<usize> {
+        self.rope.as_ref().and_then(Rope::dynamic_from)
+    }
+
     /// `[batch, length, heads · dims]` as `[batch, heads, length, dims]`.
     fn split_heads(&self, x: &Array, heads: usize) -> Result<Array> {
         let (batch, length) = (x.shape()[0], x.shape()[1]);

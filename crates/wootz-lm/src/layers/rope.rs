@@ -9,7 +9,7 @@ use wootz::{
     maximum, multiply, power, reciprocal, reshape, subtract,
 };
 
-use crate::checkpoint::{count, truth};
+use crate::checkpoint::{WHOLE, count, said, truth, whole};
 
 /// What a configuration says of rotary positions, as one of its parts.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -63,6 +63,18 @@ impl RopeConfig {
         self.rope_theta.or_else(nested).unwrap_or(usual)
     }
 
+    /// An error if the base that newer keys give is no number.
+    fn check_theta(&self) -> crate::Result<()> {
+        let nested = || self.newer()?.get("rope_theta").filter(|given| !given.is_null());
+        match nested().filter(|given| self.rope_theta.is_none() && given.as_f64().is_none()) {
+            Some(given) => {
+                let key = "rope_parameters.rope_theta";
+                Err(crate::Error::argument(key, "a finite number", said(given)))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// How positions are stretched.
     pub fn scaling(&self) -> crate::Result<RopeScaling> {
         match self.stretch() {
@@ -71,8 +83,25 @@ impl RopeConfig {
         }
     }
 
+    /// Tokens that a text may have: as many as the model was made for, or as stretching makes of those it was
+    /// trained with first.
+    pub fn context(&self) -> Option<usize> {
+        let told = self.max_position_embeddings?;
+        let stretched = || {
+            let scaling = self.scaling().ok()?;
+            let stretches = match scaling.rope_type {
+                RopeType::Linear | RopeType::Llama3 | RopeType::Yarn | RopeType::Longrope => true,
+                RopeType::Default | RopeType::Dynamic | RopeType::Proportional => false,
+            };
+            let original = scaling.original_max_position_embeddings.filter(|_| stretches)?;
+            Some((original as f64 * scaling.factor) as usize)
+        };
+        Some(stretched().unwrap_or(0).max(told))
+    }
+
     /// For the first `dims` features of heads, whatever is said of stretching.
     pub fn unstretched(&self, dims: usize, usual: f64, device: &Device) -> crate::Result<Rope> {
+        self.check_theta()?;
         let (theta, scaling) = (self.theta(usual), RopeScaling::new(RopeType::Default));
         Ok(Rope::new(dims, theta, self.rope_traditional, &scaling, 0, device)?)
     }
@@ -80,6 +109,7 @@ impl RopeConfig {
     /// For the first `dims` features of heads.
     pub fn rope(&self, dims: usize, usual: f64, device: &Device) -> crate::Result<Rope> {
         let positions = self.max_position_embeddings.unwrap_or(2048);
+        self.check_theta()?;
         let (theta, scaling) = (self.theta(usual), self.scaling()?);
         Ok(Rope::new(dims, theta, self.rope_traditional, &scaling, positions, device)?)
     }
@@ -89,10 +119,10 @@ impl RopeConfig {
 /// `mscale_all_dim` say how large rotated features are.
 fn scaling(given: &Value) -> crate::Result<RopeScaling> {
     let wrong = |key: &str, expected: &str, got: &Value| {
-        crate::Error::argument(format!("rope_scaling.{key}"), expected, got)
+        crate::Error::argument(format!("rope_scaling.{key}"), expected, said(got))
     };
-    if !given.is_object() {
-        return Err(crate::Error::argument("rope_scaling", "an object", given));
+    if !given.is_object() || given.get("__float__").is_some() {
+        return Err(crate::Error::argument("rope_scaling", "an object", said(given)));
     }
     let find = |key: &str| given.get(key).filter(|value| !value.is_null());
     let word = |key: &str| find(key).filter(|value| value.as_str() != Some(""));
@@ -103,7 +133,7 @@ fn scaling(given: &Value) -> crate::Result<RopeScaling> {
     let mut scaling = RopeScaling::new(kind.parse()?);
     let number = |key: &str, place: &mut f64| match find(key) {
         Some(value) => {
-            *place = value.as_f64().ok_or_else(|| wrong(key, "a number", value))?;
+            *place = value.as_f64().ok_or_else(|| wrong(key, "a finite number", value))?;
             Ok(())
         }
         None => Ok::<(), crate::Error>(()),
@@ -117,8 +147,9 @@ fn scaling(given: &Value) -> crate::Result<RopeScaling> {
     number("mscale_all_dim", &mut scaling.mscale_all_dim)?;
     number("partial_rotary_factor", &mut scaling.partial_rotary_factor)?;
     if let Some(value) = find("original_max_position_embeddings") {
-        let original = value.as_f64().ok_or_else(|| wrong("original…", "a number", value))?;
-        scaling.original_max_position_embeddings = Some(original as usize);
+        let key = "original_max_position_embeddings";
+        let original = value.as_f64().and_then(whole).ok_or_else(|| wrong(key, WHOLE, value))?;
+        scaling.original_max_position_embeddings = Some(original);
     }
     let numbers = |key: &str| match find(key) {
         Some(Value::Array(values)) => {
@@ -184,6 +215,11 @@ impl Rope {
             (scaling.rope_type == RopeType::Dynamic).then_some(Dynamic { base, factor, positions });
         let numbers = single(&found.frequencies);
         Ok(Rope { op, frequencies: table(&numbers, device)?, numbers, dynamic })
+    }
+
+    /// Tokens beyond which the rotation of all depends on how many there are, if it does.
+    pub(crate) fn dynamic_from(&self) -> Option<usize> {
+        self.dynamic.map(|dynamic| dynamic.positions)
     }
 
     /// With wavelengths multiplied by `factors`, one for each pair.

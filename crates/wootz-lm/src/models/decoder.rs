@@ -17,6 +17,11 @@ pub(super) trait Layer: Tree + Send + Sync + 'static {
     /// What it remembers.
     fn kind(&self) -> LayerKind;
 
+    /// Tokens beyond which its rotation depends on how many there are, if it does.
+    fn dynamic_from(&self) -> Option<usize> {
+        None
+    }
+
     /// Adds to the stream.
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> Result<()>;
 }
@@ -31,6 +36,9 @@ pub(super) struct Decoder<L> {
     info: ModelInfo,
     #[wootz(value)]
     style: Style,
+    /// The layers that run.
+    #[wootz(value)]
+    running: usize,
 }
 
 /// All but the output layer.
@@ -96,7 +104,7 @@ impl Common {
             layers: self.num_hidden_layers,
             hidden: self.hidden_size,
             vocabulary: self.vocab_size,
-            context: self.rope.max_position_embeddings,
+            context: self.rope.context(),
             eps: self.rms_norm_eps,
             tied: self.tie_word_embeddings.unwrap_or(tied),
             offset: false,
@@ -137,6 +145,9 @@ impl<L: Layer> Decoder<L> {
         let layers = (0..sizes.layers)
             .map(|number| layer(loader, number, &format!("{path}model.layers.{number}"), dtype))
             .collect::<crate::Result<Vec<_>>>()?;
+        // What a text may have has no end where rotation follows its length.
+        let dynamic_from = layers.iter().find_map(Layer::dynamic_from);
+        let context_length = sizes.context.filter(|_| dynamic_from.is_none());
         let head = format!("{path}lm_head");
         let lm_head = if sizes.tied {
             loader
@@ -150,13 +161,28 @@ impl<L: Layer> Decoder<L> {
             layers: sizes.layers,
             hidden_size: hidden,
             vocab_size: vocabulary,
-            context_length: sizes.context,
+            context_length,
+            dynamic_from,
             parameters: 0,
             dtype,
             device: loader.device().clone(),
             schemes: BTreeMap::new(),
+            warnings: Vec::new(),
         };
-        Ok(Decoder { model: Backbone { embed_tokens, layers, norm }, lm_head, info, style })
+        let (model, running) = (Backbone { embed_tokens, layers, norm }, sizes.layers);
+        Ok(Decoder { model, lm_head, info, style, running })
+    }
+
+    /// With only the first layers run; `warning` says why. The weights of the others stay.
+    pub(super) fn run_first(mut self, layers: usize, warning: String) -> Decoder<L> {
+        self.running = layers.min(self.running);
+        self.info.layers = self.running;
+        self.info.warnings.push(warning);
+        self
+    }
+
+    fn running(&self) -> &[L] {
+        &self.model.layers[..self.running.min(self.model.layers.len())]
     }
 }
 
@@ -166,7 +192,7 @@ impl<L: Layer> LanguageModel for Decoder<L> {
     }
 
     fn layers(&self) -> Vec<LayerKind> {
-        self.model.layers.iter().map(Layer::kind).collect()
+        self.running().iter().map(Layer::kind).collect()
     }
 
     fn hidden(&self, tokens: &Array, pass: &mut Pass) -> Result<Array> {
@@ -175,7 +201,7 @@ impl<L: Layer> LanguageModel for Decoder<L> {
             x = multiply(x, scale)?;
         }
         let mut stream = Residual::new(x);
-        for (number, layer) in self.model.layers.iter().enumerate() {
+        for (number, layer) in self.running().iter().enumerate() {
             layer.forward(&mut stream, pass, number)?;
             pass.observe(number, &mut stream)?;
         }
@@ -287,6 +313,10 @@ impl Block {
 impl Layer for Block {
     fn kind(&self) -> LayerKind {
         self.self_attn.config().kind()
+    }
+
+    fn dynamic_from(&self) -> Option<usize> {
+        self.self_attn.config().dynamic_from()
     }
 
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> Result<()> {

@@ -76,6 +76,10 @@ impl Layer for OssLayer {
         self.self_attn.config().kind()
     }
 
+    fn dynamic_from(&self) -> Option<usize> {
+        self.self_attn.config().dynamic_from()
+    }
+
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
         let x = stream.norm(&self.input_layernorm)?;
         stream.add(self.self_attn.forward(&x, pass, layer)?)?;
@@ -103,7 +107,7 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         layers: config.num_hidden_layers,
         hidden,
         vocabulary: config.vocab_size,
-        context: config.rope.max_position_embeddings,
+        context: config.rope.context(),
         eps,
         tied: false,
         offset: false,
@@ -112,7 +116,10 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
         Decoder::load(loader, "", sizes, Style::default(), |loader, number, at, dtype| {
             let attention = AttentionConfig {
                 rope: Some(rope.clone()),
-                window: sliding[number].then_some(config.sliding_window),
+                window: sliding
+                    .get(number)
+                    .is_some_and(|slides| *slides)
+                    .then_some(config.sliding_window),
                 ..AttentionConfig::new(hidden, [heads, config.num_key_value_heads], head_dim, dtype)
             };
             let path = format!("{at}.self_attn");
@@ -141,22 +148,32 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
                 post_attention_layernorm: norm("post_attention_layernorm")?,
             })
         })?;
-    Ok(Arc::new(decoder))
+    let (running, layers) = (sliding.len(), config.num_hidden_layers);
+    if running == layers {
+        return Ok(Arc::new(decoder));
+    }
+    let warning = format!(
+        "layer_types tells {running} of {layers} layers what they are: as in mlx-lm, the others do not run"
+    );
+    Ok(Arc::new(decoder.run_first(running, warning)))
 }
 
-/// Which layers have a window: every second without types, as in mlx-lm. It leaves out layers without a type of
-/// their own, and so the last of an odd number; that is an error here.
+/// Which layers have a window: every second without types. As in mlx-lm, layers without a type of their own do not run,
+/// and so neither does the last of an odd number.
 fn sliding_layers(config: &Config) -> Result<Vec<bool>> {
     let layers = config.num_hidden_layers;
     let types = config.layer_types.as_deref().unwrap_or_default();
-    if types.is_empty() && layers.is_multiple_of(2) {
-        return Ok((0..layers).map(|layer| layer % 2 == 0).collect());
-    }
-    if types.len() < layers {
+    let sliding: Vec<bool> = match types.is_empty() {
+        true => (0..layers / 2 * 2).map(|layer| layer % 2 == 0).collect(),
+        false => types.iter().take(layers).map(|kind| kind != "full_attention").collect(),
+    };
+    // mlx-lm wants both kinds.
+    let both = sliding.contains(&true) && sliding.contains(&false);
+    if sliding.len() < layers && !both {
         let expected = format!("one for each of {layers} layers");
         return Err(Error::argument("layer_types", expected, types.len()));
     }
-    Ok(types.iter().take(layers).map(|kind| kind != "full_attention").collect())
+    Ok(sliding)
 }
 
 /// Gates and what they let through apart, and blocks as words, where the checkpoint is not MLX's.

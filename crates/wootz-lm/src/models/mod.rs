@@ -28,7 +28,7 @@ use wootz::quant::Scheme;
 use wootz::{Array, DType, Device};
 
 use crate::cache::{Cache, CacheOptions, LayerKind, Pass};
-use crate::checkpoint::{Checkpoint, Loader};
+use crate::checkpoint::{Checkpoint, Loader, blame};
 use crate::{Error, Result};
 
 /// A model that says how likely each token is to come next.
@@ -61,8 +61,12 @@ pub struct ModelInfo {
     pub hidden_size: usize,
     /// Tokens that there are.
     pub vocab_size: usize,
-    /// Tokens that it was made to see at a time, if its configuration says so.
+    /// Tokens that it was made to see at a time, if its configuration says so. None where rotary positions are stretched
+    /// to texts of any length.
     pub context_length: Option<usize>,
+    /// Tokens beyond which its rotary positions depend on how many there are, if they do: then
+    /// scores depend on the chunks that a prompt is read in.
+    pub dynamic_from: Option<usize>,
     /// Numbers that it is made of.
     pub parameters: u64,
     /// Of activations.
@@ -71,6 +75,8 @@ pub struct ModelInfo {
     pub device: Device,
     /// How weights are quantized, by the path of their layer; others are not.
     pub schemes: BTreeMap<String, Scheme>,
+    /// What of its files has no effect, in sentences for a user.
+    pub warnings: Vec<String>,
 }
 
 /// How a model is loaded.
@@ -186,6 +192,6 @@ trait Build: LanguageModel {
 
 /// A configuration's part, in the type of an architecture.
 fn parse<C: DeserializeOwned>(config: &Value) -> Result<C> {
-    C::deserialize(config)
-        .map_err(|error| Error::argument("config.json", "an architecture's values", error))
+    let fails = |config: &Value| C::deserialize(config).is_err();
+    C::deserialize(config).map_err(|error| blame(config, &error, fails))
 }

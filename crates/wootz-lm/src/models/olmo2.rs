@@ -36,6 +36,10 @@ impl Layer for OlmoLayer {
         self.self_attn.config().kind()
     }
 
+    fn dynamic_from(&self) -> Option<usize> {
+        self.self_attn.config().dynamic_from()
+    }
+
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
         let y = self.self_attn.forward(&stream.value()?, pass, layer)?;
         stream.add_normed(y, &self.post_attention_layernorm)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::decoder::{Block, Common, Decoder, Style};
+use super::decoder::{Block, Common, Decoder, Sizes, Style};
 use super::{Build, parse};
 use crate::checkpoint::{Bias, Loader};
 use crate::layers::{Activation, Attention, AttentionConfig, FeedForward, GatedMlp, RopeConfig};
@@ -25,8 +25,9 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     };
     let (hidden, heads, head_dim) =
         (config.common.hidden_size, config.common.num_attention_heads, config.common.head_dim());
+    let context = rope.context();
     let rope = rope.rope(head_dim, theta, loader.device())?;
-    let sizes = config.common.sizes(false);
+    let sizes = Sizes { context, ..config.common.sizes(false) };
     let decoder = Decoder::load(loader, "", sizes, Style::default(), |loader, _, at, dtype| {
         let attention = AttentionConfig {
             rope: Some(rope.clone()),

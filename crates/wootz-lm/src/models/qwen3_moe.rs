@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::decoder::{Block, Common, Decoder, Style};
+use super::decoder::{Block, Common, Decoder, Sizes, Style};
 use super::{Build, parse};
 use crate::Result;
 use crate::checkpoint::{Bias, Loader, truth};
@@ -42,7 +42,9 @@ pub(super) fn load(config: &Value, loader: &mut Loader<'_>) -> Result<Arc<dyn Bu
     // As in mlx-lm, positions are not stretched.
     let rope = RopeConfig { rope_traditional: false, ..config.common.rope.clone() };
     let rope = rope.unstretched(head_dim, 1e6, loader.device())?;
-    let sizes = config.common.sizes(false);
+    // Nothing of it is stretched.
+    let context = config.common.rope.max_position_embeddings;
+    let sizes = Sizes { context, ..config.common.sizes(false) };
     let moe = MoeConfig {
         experts: config.num_experts,
         k: config.num_experts_per_tok,

@@ -75,6 +75,10 @@ impl Layer for HybridLayer {
         }
     }
 
+    fn dynamic_from(&self) -> Option<usize> {
+        self.self_attn.as_ref().and_then(|attention| attention.config().dynamic_from())
+    }
+
     fn forward(&self, stream: &mut Residual, pass: &mut Pass, layer: usize) -> ArrayResult<()> {
         let x = stream.norm(&self.input_layernorm)?;
         if let Some(linear) = &self.linear_attn {

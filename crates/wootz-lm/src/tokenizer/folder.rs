@@ -126,23 +126,30 @@ impl Files {
         ROLES.iter().filter_map(|role| Some((role.to_string(), text(role)?))).collect()
     }
 
-    /// The tokens that end a generation by number.
+    /// The tokens that end a generation by number. As in mlx-lm, what the configuration of generations says replaces what
+    /// the model's says, unless Python takes it for false; and only the outer configuration counts.
     fn eos(&self) -> Result<Vec<u32>> {
-        let mut ends = Vec::new();
-        let text_config = (self.config.0.clone(), self.config.1["text_config"].clone());
-        for (path, file) in [&self.generation_config, &self.config, &text_config] {
-            let ids = match &file["eos_token_id"] {
-                Value::Null => continue,
-                Value::Array(ids) => ids.as_slice(),
-                id => std::slice::from_ref(id),
-            };
-            for id in ids {
-                let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
-                let what = || format!("eos_token_id: expected token numbers, got {id}");
-                ends.push(number.ok_or_else(|| Error::invalid(path, what()))?);
-            }
-        }
-        Ok(ends)
+        let says = |value: &Value| match value {
+            Value::Null | Value::Bool(false) => false,
+            Value::Array(ids) => !ids.is_empty(),
+            Value::Number(id) => id.as_f64() != Some(0.0),
+            _ => true,
+        };
+        let (path, given) = match &self.generation_config {
+            (path, file) if says(&file["eos_token_id"]) => (path, &file["eos_token_id"]),
+            _ => (&self.config.0, &self.config.1["eos_token_id"]),
+        };
+        let ids = match given {
+            Value::Null | Value::Bool(false) => return Ok(Vec::new()),
+            Value::Array(ids) => ids.as_slice(),
+            id => std::slice::from_ref(id),
+        };
+        let number = |id: &Value| {
+            let number = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            let what = || format!("eos_token_id: expected token numbers, got {id}");
+            number.ok_or_else(|| Error::invalid(path, what()))
+        };
+        ids.iter().map(number).collect()
     }
 
     /// A switch of the tokenizer's configuration.

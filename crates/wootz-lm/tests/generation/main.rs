@@ -1,6 +1,7 @@
 //! Generation from small models with random weights: tokens are mlx-lm's, and every way to them gives the
 //! same.
 
+mod long;
 mod prompt_cache;
 
 use std::path::PathBuf;
@@ -185,6 +186,16 @@ fn the_context_ends_a_generation_and_longer_prompts_are_refused() {
     assert_eq!(found[6].finish_reason, Some(FinishReason::Length));
     let error = |tokens: Vec<u32>| model.request(tokens).start().err().unwrap().to_string();
     assert!(error(prompt(6, 257)).contains("at most 256 tokens"), "{}", error(prompt(6, 257)));
+    // Another limit may be asked for, in either direction.
+    let within = |context: usize, length: usize| {
+        let options = GenerateOptions { context_length: Some(context), ..greedy(100) };
+        let request = model.request(prompt(6, length)).options(&options);
+        request.start().map(|generation| generation.count()).map_err(|error| error.to_string())
+    };
+    assert_eq!(within(300, 290), Ok(11));
+    assert!(within(300, 301).unwrap_err().contains("at most 300 tokens, as context_length says"));
+    assert!(within(100, 101).unwrap_err().contains("at most 100 tokens"));
+    assert_eq!(within(100, 97), Ok(4));
     assert!(error(vec![]).contains("at least one token"));
     assert!(error(vec![260]).contains("tokens below 260, got 260"));
     assert!(model.generate("", &greedy(1)).is_err());
@@ -319,7 +330,17 @@ fn perplexity_is_that_of_mlx_lm() {
         assert!(near(found.standard_error, error), "{} {error}", found.standard_error);
         assert_eq!((found.tokens, found.windows), (33, 3));
         // llama.cpp counts what comes after the middle of a window.
-        options = PerplexityOptions { window: 20, convention: Convention::LlamaCpp, bos: false };
+        let wide = PerplexityOptions { window: 257, ..options.clone() };
+        let error = model.perplexity_of(&[5; 600], &wide, &mut |_, _| {}).unwrap_err().to_string();
+        assert_eq!(error, "window: expected 2 to 256, got 257");
+        let wide = PerplexityOptions { context_length: Some(257), ..wide };
+        assert_eq!(model.perplexity_of(&[5; 600], &wide, &mut |_, _| {}).unwrap().windows, 2);
+        options = PerplexityOptions {
+            window: 20,
+            convention: Convention::LlamaCpp,
+            bos: false,
+            ..options
+        };
         let found = model.perplexity_of(&tokens, &options, &mut |_, _| {}).unwrap();
         assert_eq!((found.tokens, found.windows), (18, 2));
         options.window = 21;

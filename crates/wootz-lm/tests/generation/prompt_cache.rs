@@ -14,7 +14,7 @@ fn options() -> GenerateOptions {
     GenerateOptions {
         max_tokens: 12,
         ignore_eos: true,
-        prefill_step: 16,
+        prefill_step: Some(16),
         ..GenerateOptions::default()
     }
 }
@@ -101,7 +101,7 @@ fn checkpoints_go_through_a_file() {
         let model = open(name);
         // In chunks, and at once.
         for (step, shared) in [(16, 32), (2048, 0)] {
-            let options = GenerateOptions { max_kv_size, prefill_step: step, ..options() };
+            let options = GenerateOptions { max_kv_size, prefill_step: Some(step), ..options() };
             let alone = |prompt: &[u32]| run_with(&model, prompt, None, &options).0;
             let load = || {
                 let mut loaded = PromptCache::new(1 << 30);

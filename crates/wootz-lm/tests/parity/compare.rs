@@ -44,8 +44,9 @@ pub struct Narrow {
     pub layer_error: f64,
     /// The error of the scores from MLX's input of them.
     pub forced_error: f64,
-    /// The median error of scores with a cache from our own without one.
-    pub cached_error: f64,
+    /// The median error of scores with a cache from our own without one, which rotation that follows the length of a text
+    /// makes another computation.
+    pub cached_error: Option<f64>,
     /// Whether no weight is quantized.
     pub dense: bool,
     /// How much longer than usual sums are, as a factor of errors.
@@ -55,15 +56,41 @@ pub struct Narrow {
 impl Outcome {
     /// Whether it is as it should be.
     pub fn passes(&self) -> bool {
+        let same = self.narrow.is_some() || self.tokens.0 == self.tokens.1;
+        same && self
+            .judged()
+            .iter()
+            .all(|(_, error, limit)| limit.is_none_or(|most| *error <= most))
+    }
+
+    /// The errors by name, and the limits of those that decide.
+    pub fn judged(&self) -> Vec<(&'static str, f64, Option<f64>)> {
+        let Some(narrow) = &self.narrow else {
+            return vec![("logit error", self.error, Some(1e-4))];
+        };
+        let Narrow { layer_error, forced_error, cached_error, dense, growth } = *narrow;
+        let mut all = vec![
+            ("logit error", self.error, dense.then_some(3e-2)),
+            ("layer error", layer_error, Some(6e-2 * growth)),
+            ("forced logits", forced_error, Some(3e-2 * growth)),
+        ];
+        all.extend(cached_error.map(|error| ("cached", error, Some(3e-2))));
+        all
+    }
+
+    /// Which errors decide, with their limits, and which do not.
+    pub fn limits(&self) -> String {
+        let said = |(name, _, limit): (&str, f64, Option<f64>)| match limit {
+            Some(most) => format!("{name} ≤ {most:.1e}"),
+            None => format!("{name} not judged"),
+        };
+        let mut all: Vec<String> = self.judged().into_iter().map(said).collect();
         match &self.narrow {
-            None => self.tokens.0 == self.tokens.1 && self.error <= 1e-4,
-            Some(narrow) => {
-                narrow.layer_error <= 6e-2 * narrow.growth
-                    && narrow.forced_error <= 3e-2 * narrow.growth
-                    && narrow.cached_error <= 3e-2
-                    && (!narrow.dense || self.error <= 3e-2)
-            }
+            None => all.push("all tokens".to_string()),
+            Some(narrow) if narrow.cached_error.is_none() => all.push("cached not compared".into()),
+            Some(_) => {}
         }
+        all.join(", ")
     }
 }
 
@@ -173,13 +200,13 @@ fn narrow(
     let longest = longest_sum(checkpoint.config(), model.info().hidden_size);
     let growth = (longest as f64 / LENGTH).sqrt().max(1.0);
     let dense = model.info().schemes.is_empty();
-    let mut cached_error = 0.0;
+    let mut cached_error = None;
     if !is_dynamic(checkpoint.config()) {
         let all = [prompt, &tokens[..tokens.len().saturating_sub(1)]].concat();
         let mut session = Session::new(model, &CacheOptions::default())?;
         let rows = to_device(&session.logits_of(&all)?, &Device::cpu())?;
         let rows = rows.index(prompt.len() as i64 - 1..)?.astype(DType::F32)?.contiguous()?;
-        cached_error = median(token_errors(cached, &rows)?);
+        cached_error = Some(median(token_errors(cached, &rows)?));
     }
     Ok(Narrow { layer_error, forced_error, cached_error, dense, growth })
 }
@@ -257,14 +284,26 @@ mod tests {
     #[test]
     fn whole_models_are_judged_where_no_weight_is_quantized() {
         let passes = |dense: bool, error: f64, growth: f64| {
-            let narrow =
-                Narrow { layer_error: 5e-2, forced_error: 2e-2, cached_error: 0.0, dense, growth };
+            let (layer_error, forced_error, cached_error) = (5e-2, 2e-2, Some(0.0));
+            let narrow = Narrow { layer_error, forced_error, cached_error, dense, growth };
             let (dtype, tokens) = (DType::BF16, (3, 8));
             Outcome { dtype, tokens, error, narrow: Some(narrow) }.passes()
         };
         assert!(passes(true, 2.9e-2, 1.0) && passes(false, 0.5, 1.0));
         assert!(!passes(true, 3.1e-2, 1.0) && !passes(true, 3.1e-2, 4.0));
         assert!(!passes(true, f64::INFINITY, 1.0) && !passes(true, f64::NAN, 1.0));
+    }
+
+    #[test]
+    fn an_outcome_says_which_limits_it_is_judged_by() {
+        let (layer_error, forced_error, cached_error) = (5e-2, 2e-2, None);
+        let narrow = Narrow { layer_error, forced_error, cached_error, dense: false, growth: 2.0 };
+        let (dtype, tokens, error) = (DType::BF16, (3, 8), 0.7);
+        let outcome = Outcome { dtype, tokens, error, narrow: Some(narrow) };
+        let said = "logit error not judged, layer error ≤ 1.2e-1, forced logits ≤ 6.0e-2, cached not compared";
+        assert_eq!(outcome.limits(), said);
+        let outcome = Outcome { dtype: DType::F32, narrow: None, ..outcome };
+        assert_eq!(outcome.limits(), "logit error ≤ 1.0e-4, all tokens");
     }
 
     #[test]

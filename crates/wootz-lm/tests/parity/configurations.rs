@@ -1,10 +1,13 @@
 //! Committed weights with other configurations: which keys are read, and which of two that contradict each other.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
-use wootz::io::Safetensors;
+use wootz::io::{Safetensors, load_safetensors, save_safetensors};
 use wootz::{Array, Device};
+use wootz_lm::checkpoint::Checkpoint;
+use wootz_lm::models::{LanguageModel, LoadOptions, load};
 
 use super::compare::difference;
 use super::{goldens, prompt, scores};
@@ -111,17 +114,105 @@ fn rope_parameters_alone_are_read() {
 }
 
 #[test]
-fn layers_that_mlx_lm_would_leave_out_are_an_error() {
-    let refused = |name: &str, changes: Value| scores_with(name, changes).unwrap_err().to_string();
-    let error = refused("small-gpt_oss", json!({ "layer_types": ["full_attention"] }));
-    assert_eq!(error, "layer_types: expected one for each of 2 layers, got 1");
-    for types in [json!([]), Value::Null] {
-        let error =
-            refused("small-gpt_oss", json!({ "layer_types": types, "num_hidden_layers": 3 }));
-        assert_eq!(error, "layer_types: expected one for each of 3 layers, got 0");
+fn layers_without_a_type_do_not_run_and_are_told() {
+    let name = "small-gpt_oss";
+    let mut arrays = load_safetensors(&goldens().join(name).join("model.safetensors")).unwrap();
+    for (path, array) in arrays.clone() {
+        if let Some(rest) = path.strip_prefix("model.layers.0.") {
+            arrays.insert(format!("model.layers.2.{rest}"), array);
+        }
     }
+    let both = numbers(scores_with(name, json!({ "layer_types": null })));
+    let types = json!(["sliding_attention", "full_attention"]);
+    for types in [Value::Null, json!([]), types] {
+        let folder = tempfile::tempdir().unwrap();
+        let changes = json!({ "layer_types": types, "num_hidden_layers": 3 });
+        changed(name, &changes, true, folder.path());
+        // Weights of the third are asked for.
+        let error = scores(folder.path(), &prompt(name)).unwrap_err().to_string();
+        assert!(error.contains("missing: model.layers.2."), "{error}");
+        std::fs::remove_file(folder.path().join("model.safetensors")).unwrap();
+        save_safetensors(&folder.path().join("model.safetensors"), &arrays).unwrap();
+        assert!(numbers(scores(folder.path(), &prompt(name))) == both, "{types}");
+        let model = open(folder.path());
+        let (info, parameters) = (model.info(), model.parameters());
+        assert_eq!((info.layers, model.layers().len(), info.warnings.len()), (2, 2, 1));
+        assert!(info.warnings[0].contains("2 of 3 layers"), "{}", info.warnings[0]);
+        assert!(parameters.keys().any(|name| name.starts_with("model.layers.2.")));
+    }
+    // mlx-lm runs none with only one kind.
+    let refused = |name: &str, changes: Value| scores_with(name, changes).unwrap_err().to_string();
+    let error = refused(name, json!({ "layer_types": ["full_attention"] }));
+    assert_eq!(error, "layer_types: expected one for each of 2 layers, got 1");
     let error = refused("small-mistral", json!({ "layer_types": [] }));
     assert_eq!(error, "layer_types: expected at least one, got none");
+}
+
+/// The model of a folder.
+fn open(folder: &Path) -> Arc<dyn LanguageModel> {
+    load(&Checkpoint::open(folder).unwrap(), &LoadOptions { device: Device::cpu() }).unwrap()
+}
+
+#[test]
+fn a_stretched_context_is_as_long_as_it_is_stretched_to() {
+    let context = |positions: u64, scaling: Value| {
+        let folder = tempfile::tempdir().unwrap();
+        let changes = json!({ "max_position_embeddings": positions, "rope_scaling": scaling });
+        changed("small-mistral", &changes, true, folder.path());
+        open(folder.path()).info().context_length
+    };
+    for kind in ["yarn", "linear", "llama3"] {
+        let scaling =
+            json!({ "type": kind, "factor": 4.0, "original_max_position_embeddings": 16 });
+        assert_eq!(context(16, scaling.clone()), Some(64), "{kind}");
+        assert_eq!(context(100, scaling), Some(100), "{kind}");
+        let untold = json!({ "type": kind, "factor": 4.0 });
+        assert_eq!(context(16, untold), Some(16), "{kind}");
+    }
+    let dynamic = json!({ "type": "dynamic", "factor": 2.0 });
+    assert_eq!(context(16, dynamic), None);
+    let plain = json!({ "type": "default", "factor": 4.0, "original_max_position_embeddings": 16 });
+    assert_eq!(context(16, plain), Some(16));
+}
+
+#[test]
+fn numbers_that_cannot_be_used_are_named_and_others_do_not_matter() {
+    let error = |key: &str, value: Value| {
+        scores_with("small-mistral", json!({ key: value })).unwrap_err().to_string()
+    };
+    let infinite = json!({ "__float__": "Infinity" });
+    let found = error("rms_norm_eps", infinite.clone());
+    assert_eq!(found, "rms_norm_eps: expected a finite number, got Infinity");
+    let found = error("rope_theta", infinite.clone());
+    assert!(found.starts_with("rope_theta: ") && found.ends_with("got Infinity"), "{found}");
+    for (value, got) in [(json!(-16), "-16"), (json!(16.5), "16.5"), (infinite.clone(), "Infinity")]
+    {
+        let found = error("max_position_embeddings", value);
+        assert!(found.starts_with("max_position_embeddings: expected a"), "{found}");
+        assert!(found.ends_with(&format!("got {got}")), "{found}");
+    }
+    let found = error("rope_scaling", json!({ "type": "dynamic", "factor": infinite }));
+    assert_eq!(found, "rope_scaling.factor: expected a finite number, got Infinity");
+    let newer = json!({ "rope_type": "default", "rope_theta": infinite });
+    let changes = json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": newer });
+    let found = scores_with("small-mistral", changes).unwrap_err().to_string();
+    assert_eq!(found, "rope_parameters.rope_theta: expected a finite number, got Infinity");
+    let found =
+        error("rope_scaling", json!({ "type": "yarn", "original_max_position_embeddings": -1 }));
+    assert!(found.starts_with("rope_scaling.original_max_position_embeddings: "), "{found}");
+    // As Python writes it.
+    let folder = tempfile::tempdir().unwrap();
+    changed("small-mistral", &json!({ "time_step_limit": [0.0, 1.0] }), true, folder.path());
+    let file = folder.path().join("config.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("[0.0,1.0]", "[0.0, Infinity]")).unwrap();
+    let own = numbers(scores(&goldens().join("small-mistral"), &prompt("small-mistral")));
+    assert!(numbers(scores(folder.path(), &prompt("small-mistral"))) == own);
+    let eps = text.find("\"rms_norm_eps\":").unwrap() + "\"rms_norm_eps\":".len();
+    let end = eps + text[eps..].find([',', '}']).unwrap();
+    std::fs::write(&file, format!("{}NaN{}", &text[..eps], &text[end..])).unwrap();
+    let found = scores(folder.path(), &prompt("small-mistral")).unwrap_err().to_string();
+    assert_eq!(found, "rms_norm_eps: expected a finite number, got NaN");
 }
 
 #[test]
@@ -129,15 +220,10 @@ fn a_context_that_is_not_told_is_unlimited() {
     let folder = tempfile::tempdir().unwrap();
     let changes = json!({ "max_position_embeddings": null, "rope_scaling": null });
     changed("small-mistral", &changes, true, folder.path());
-    let checkpoint = wootz_lm::checkpoint::Checkpoint::open(folder.path()).unwrap();
-    let options = wootz_lm::models::LoadOptions { device: Device::cpu() };
-    let model = wootz_lm::models::load(&checkpoint, &options).unwrap();
-    assert_eq!(model.info().context_length, None);
+    assert_eq!(open(folder.path()).info().context_length, None);
     let told = json!({ "max_position_embeddings": 4096.0, "rope_scaling": null });
     changed("small-mistral", &told, true, folder.path());
-    let checkpoint = wootz_lm::checkpoint::Checkpoint::open(folder.path()).unwrap();
-    let model = wootz_lm::models::load(&checkpoint, &options).unwrap();
-    assert_eq!(model.info().context_length, Some(4096));
+    assert_eq!(open(folder.path()).info().context_length, Some(4096));
 }
 
 #[test]

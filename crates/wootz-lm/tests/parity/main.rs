@@ -39,7 +39,11 @@ fn the_committed_checkpoints_give_what_mlx_lm_gave() {
         let outcome = compare(&path, &path, &Device::cpu()).unwrap();
         let (dtype, error, tokens) = (outcome.dtype, outcome.error, outcome.tokens);
         let at = path.display();
-        assert!(outcome.passes(), "{at} in {dtype}: error {error:.1e}, tokens {tokens:?}");
+        let limits = outcome.limits();
+        assert!(
+            outcome.passes(),
+            "{at} in {dtype}: error {error:.1e}, tokens {tokens:?}; {limits}"
+        );
         let checkpoint = Checkpoint::open(&path).unwrap();
         seen.insert(checkpoint.config()["model_type"].as_str().unwrap().to_string());
     }

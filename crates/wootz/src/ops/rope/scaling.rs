@@ -195,7 +195,8 @@ impl RopeScaling {
                     let (expected, got) = ("a number of [0, 1]", self.partial_rotary_factor);
                     return Err(Error::argument(NAME, "partial_rotary_factor", expected, got));
                 }
-                let turning = (dims as f64 * self.partial_rotary_factor) as usize / 2;
+                let rotated = (dims as f64 * self.partial_rotary_factor) as usize;
+                let turning = rotated.div_ceil(2);
                 let part = |(pair, frequency): (usize, f64)| {
                     if pair < turning { frequency / self.factor } else { 0.0 }
                 };
@@ -271,15 +272,19 @@ impl RopeScaling {
 
     fn llama3(&self, plain: &[f64]) -> Result<Vec<f64>> {
         let (low, high) = (self.low_freq_factor, self.high_freq_factor);
-        if !(low < high && low.is_finite() && high.is_finite()) {
-            let expected = format!("a number below high_freq_factor, {high}");
+        if !(low <= high && low.is_finite() && high.is_finite()) {
+            let expected = format!("a number of at most high_freq_factor, {high}");
             return Err(Error::argument(NAME, "low_freq_factor", expected, low));
         }
         let original = self.original(8192, 1)? as f64;
         let stretch = |&frequency: &f64| {
             let turns = original * frequency / (2.0 * PI);
             let range = self.high_freq_factor - self.low_freq_factor;
-            let kept = ((turns - self.low_freq_factor) / range).clamp(0.0, 1.0);
+            // Between equal factors there is nothing: each frequency is divided, or stays.
+            let kept = match range > 0.0 {
+                true => ((turns - self.low_freq_factor) / range).clamp(0.0, 1.0),
+                false => f64::from(u8::from(turns >= self.low_freq_factor)),
+            };
             frequency * ((1.0 - kept) / self.factor + kept)
         };
         Ok(plain.iter().map(stretch).collect())

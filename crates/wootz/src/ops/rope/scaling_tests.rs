@@ -27,7 +27,13 @@ fn frequencies_are_those_of_mlx_lm() {
     let short = RopeScaling { factor: 32.0, original_max_position_embeddings: Some(64), ..llama3 };
     let wavelengths =
         [1.0, 4.22498703, 268.430786, 1011.92883, 3200.0, 10119.2881, 32000.0, 101192.883];
-    check(short, 10000.0, 1024, &wavelengths, 1.0);
+    check(short.clone(), 10000.0, 1024, &wavelengths, 1.0);
+    let stepped = RopeScaling { low_freq_factor: 2.0, high_freq_factor: 2.0, ..short.clone() };
+    let wavelengths = [1.0, 3.1622777, 320.0, 1011.92883, 3200.0, 10119.2881, 32000.0, 101192.883];
+    check(stepped, 10000.0, 1024, &wavelengths, 1.0);
+    let crossed = RopeScaling { low_freq_factor: 4.5, ..short.clone() };
+    let error = crossed.frequencies(16, 10000.0, 1024, None).unwrap_err().to_string();
+    assert!(error.contains("low_freq_factor") && error.contains("high_freq_factor, 4"), "{error}");
     let yarn = RopeScaling { factor: 4.0, ..RopeScaling::new(RopeType::Yarn) };
     let wavelengths = [1.0, 3.1622777, 10.0, 38.9203377, 160.0, 722.806335, 4000.0, 12649.1113];
     check(yarn.clone(), 10000.0, 16384, &wavelengths, 1.138629436111989);
@@ -55,7 +61,16 @@ fn frequencies_are_those_of_mlx_lm() {
         ..RopeScaling::new(RopeType::Proportional)
     };
     let still = f64::INFINITY;
-    check(part, 10000.0, 4096, &[2.0, 6.3245554, still, still, still, still, still, still], 1.0);
+    check(
+        part.clone(),
+        10000.0,
+        4096,
+        &[2.0, 6.3245554, still, still, still, still, still, still],
+        1.0,
+    );
+    // 5 of 16 features: the pair of the last turns.
+    let odd = RopeScaling { partial_rotary_factor: 0.32, ..part };
+    check(odd, 10000.0, 4096, &[2.0, 6.3245554, 20.0, still, still, still, still, still], 1.0);
 }
 
 /// What mlx-lm's layers give for `x = i / 8 - 1.5` of shape [1, 1, 3, 8].

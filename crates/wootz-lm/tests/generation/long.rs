@@ -1,0 +1,112 @@
+//! Long prompts of the tiny checkpoints: where it matters how a prompt is cut into chunks, it is cut as mlx-lm cuts it.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use wootz::{Array, Device, cross_entropy};
+use wootz_lm::cache::CacheOptions;
+use wootz_lm::checkpoint::Checkpoint;
+use wootz_lm::generate::{GenerateOptions, PerplexityOptions, Piece, Session, TextModel};
+use wootz_lm::models::{LoadOptions, load};
+use wootz_lm::tokenizer::Tokenizer;
+
+use super::{greedy, numbers, pieces, prompt};
+
+fn goldens() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../goldens")
+}
+
+/// A tiny checkpoint, with a tokenizer that knows at least as many tokens.
+fn open(name: &str) -> TextModel {
+    let checkpoint = Checkpoint::open(goldens().join("tiny-models").join(name)).unwrap();
+    let model = load(&checkpoint, &LoadOptions { device: Device::cpu() }).unwrap();
+    TextModel::new(model, Tokenizer::open(goldens().join("tokenizers/bytes")).unwrap())
+}
+
+const DYNAMIC: &str = "small-mistral";
+
+/// Tokens that the model with dynamic rotation has.
+fn few(length: usize) -> Vec<u32> {
+    prompt(1, length).into_iter().map(|token| token % 64).collect()
+}
+
+fn told(pieces: &[Piece]) -> (Vec<u32>, Vec<f32>) {
+    pieces.iter().map(|piece| (piece.token, piece.logprob.unwrap())).unzip()
+}
+
+#[test]
+fn a_prompt_is_read_as_mlx_lm_reads_it_where_that_decides() {
+    let text = std::fs::read_to_string(goldens().join("tiny-models/generations.jsonl")).unwrap();
+    for line in text.lines() {
+        let case: Value = serde_json::from_str(line).unwrap();
+        let (name, given) = (case["model"].as_str().unwrap(), numbers(&case["prompt"]));
+        let expected = numbers(&case["tokens"]);
+        let options: GenerateOptions = serde_json::from_value(case["options"].clone()).unwrap();
+        let options = GenerateOptions {
+            max_tokens: expected.len(),
+            ignore_eos: true,
+            logprobs: 1,
+            // mlx-lm knows no limit.
+            context_length: (name != DYNAMIC).then_some(4096),
+            ..options
+        };
+        let model = open(name);
+        let what = format!("{name}, {} tokens, {}", given.len(), case["options"]);
+        let (tokens, found) = told(&pieces(&model, &given, &options));
+        assert_eq!(tokens, expected, "{what}");
+        let logprobs: Vec<f32> = serde_json::from_value(case["logprobs"].clone()).unwrap();
+        let worst = |found: &[f32]| {
+            found.iter().zip(&logprobs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+        };
+        assert!(worst(&found) < 2e-3, "{what}: {found:?}, expected {logprobs:?}");
+        // Other chunks say something else.
+        if given.len() > 257 {
+            let options = GenerateOptions { prefill_step: Some(256), ..options };
+            let (tokens, found) = told(&pieces(&model, &given, &options));
+            assert!(tokens != expected || worst(&found) > 2e-3, "{what}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn texts_may_be_of_any_length_where_rotation_follows_it() {
+    let model = open(DYNAMIC);
+    let info = model.model.info();
+    assert_eq!((info.context_length, info.dynamic_from), (None, Some(16)));
+    let given = few(40);
+    let options = GenerateOptions { logprobs: 1, ..greedy(1) };
+    let (tokens, found) = told(&pieces(&model, &given, &options));
+    // All but the last token at once, and then that.
+    let mut session = Session::new(model.model.clone(), &CacheOptions::default()).unwrap();
+    session.logits_of(&given[..39]).unwrap();
+    let scores = session.decode(&Array::from_slice(&given[39..], &[1, 1]).unwrap()).unwrap();
+    let loss = |scores: &Array, tokens: &[u32]| {
+        let tokens = Array::from_slice(tokens, &[tokens.len()]).unwrap();
+        cross_entropy(scores, &tokens).unwrap().to_vec::<f32>().unwrap()
+    };
+    assert!((loss(&scores, &tokens)[0] + found[0]).abs() < 1e-5);
+    // A window of a perplexity is read at once.
+    let options = PerplexityOptions { window: 300, ..PerplexityOptions::default() };
+    let window = few(300);
+    let measured = model.perplexity_of(&window, &options, &mut |_, _| {}).unwrap();
+    let mut session = Session::new(model.model.clone(), &CacheOptions::default()).unwrap();
+    let losses = loss(&session.logits_of(&window[..299]).unwrap(), &window[1..]);
+    let mean = losses.iter().sum::<f32>() / 299.0;
+    assert!((measured.perplexity.ln() as f32 - mean).abs() < 1e-5, "{mean}");
+    let error = model.generate_batch(&[few(3), few(4)], &greedy(1)).err().unwrap().to_string();
+    assert!(error.starts_with("prompts: expected one at a time"), "{error}");
+}
+
+#[test]
+fn a_draft_model_changes_nothing_where_rotation_follows_the_length() {
+    let model = open(DYNAMIC);
+    let (given, options) = (few(8), greedy(24));
+    let plain: Vec<u32> =
+        pieces(&model, &given, &options).iter().map(|piece| piece.token).collect();
+    let request = model.request(given).options(&options).draft(&model);
+    let mut generation = request.start().unwrap();
+    let found: Vec<u32> = generation.by_ref().map(|piece| piece.unwrap().token).collect();
+    assert_eq!(found, plain);
+    // Up to 16 tokens it proposes.
+    assert!(generation.statistics().draft_tokens > 0);
+}
