@@ -173,7 +173,6 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         "lanes read windows, or rows of weights, of their own",
     ),
     (
-    (
         &["layer_norm_backward", "rms_norm_backward", "rms_norm_backward_dw"],
         4.0,
         "a lane has two neighbours of a packed type, whose sums it stores one after the other",
