@@ -29,13 +29,14 @@ BASE = dict(vocab_size=VOCABULARY, rms_norm_eps=1e-6, max_position_embeddings=51
 MIDDLE = dict(BASE, hidden_size=128, num_hidden_layers=2, intermediate_size=192, num_attention_heads=4,
               num_key_value_heads=2)
 QUANTIZED = dict(kv_group_size=32, quantized_kv_start=0)
-# Models, lengths of prompts and options: rotation that follows the length, rings, and caches that are quantized.
+# Models, lengths of prompts and options: rotation that follows the length, rings, and caches that are quantized. `max_kv_size`
+# is for models that do not make caches of their own.
 GENERATIONS = [
     ("small-mistral", 17, {}),
     ("small-mistral", 300, {}),
     ("small-mistral", 2100, {}),
-    ("llama-4bit-f32", 300, dict(max_kv_size=20)),
-    ("llama-4bit-f32", 2100, dict(max_kv_size=20)),
+    ("qwen3-4bit-f32", 262, dict(max_kv_size=20)),
+    ("qwen3-4bit-f32", 2100, dict(max_kv_size=20)),
     ("llama-4bit-f32", 300, dict(QUANTIZED, kv_bits=8)),
     ("llama-4bit-f32", 300, dict(QUANTIZED, kv_bits=4)),
     ("llama-4bit-f32", 2100, dict(QUANTIZED, kv_bits=4, quantized_kv_start=100)),

@@ -37,6 +37,7 @@ fn told(pieces: &[Piece]) -> (Vec<u32>, Vec<f32>) {
 #[test]
 fn a_prompt_is_read_as_mlx_lm_reads_it_where_that_decides() {
     let text = std::fs::read_to_string(goldens().join("tiny-models/generations.jsonl")).unwrap();
+    let mut others = 0;
     for line in text.lines() {
         let case: Value = serde_json::from_str(line).unwrap();
         let (name, given) = (case["model"].as_str().unwrap(), numbers(&case["prompt"]));
@@ -59,13 +60,12 @@ fn a_prompt_is_read_as_mlx_lm_reads_it_where_that_decides() {
             found.iter().zip(&logprobs).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
         };
         assert!(worst(&found) < 2e-3, "{what}: {found:?}, expected {logprobs:?}");
-        // Other chunks say something else.
-        if given.len() > 257 {
-            let options = GenerateOptions { prefill_step: Some(256), ..options };
-            let (tokens, found) = told(&pieces(&model, &given, &options));
-            assert!(tokens != expected || worst(&found) > 2e-3, "{what}: {found:?}");
-        }
+        let options = GenerateOptions { prefill_step: Some(256), ..options };
+        let (tokens, found) = told(&pieces(&model, &given, &options));
+        others += usize::from(tokens != expected || worst(&found) > 2e-3);
     }
+    // The usual chunks say something else of most.
+    assert!(others >= 5, "{others}");
 }
 
 #[test]
