@@ -135,9 +135,9 @@ impl GgufTensor {
     /// use wootz::quant::Format;
     /// use wootz::{Array, DType, dequantize, io::gguf::{Gguf, Writer}, quantize};
     /// let file = std::env::temp_dir().join("wootz-doc-quantized.gguf");
-    /// let w = quantize(&Array::ones(&[2, 32], DType::F32)?, Format::Q8_0)?;
+    /// let w = quantize(&Array::ones(&[2, 32], DType::F32)?, Format::Q4_0)?;
     /// let mut writer = Writer::new();
-    /// writer.blocks("output.weight", Format::Q8_0, w.codes().clone())?;
+    /// writer.blocks("output.weight", Format::Q4_0, w.codes().clone())?;
     /// writer.write(&file)?;
     /// let read = Gguf::open(&file)?.tensor("output.weight")?.quantized()?;
     /// assert_eq!(dequantize(&read, None)?.sum(())?.item::<f32>()?, 64.0);
