@@ -40,7 +40,7 @@ pub(crate) struct Options {
     #[arg(long, short = 'n', visible_alias = "repeats", value_name = "N", default_value_t = 5)]
     num_trials: usize,
 
-    /// Tokens of the prompt that are read at once (default 256; more are slightly quicker and take more memory).
+    /// Tokens of the prompt that are read at once (default 192; more are slightly quicker and take more memory).
     #[arg(long, value_name = "N")]
     prefill_step_size: Option<usize>,
 

@@ -88,7 +88,7 @@ pub(crate) struct Sampling {
     #[arg(long, value_name = "N", help_heading = MEMORY)]
     context: Option<usize>,
 
-    /// Tokens of the prompt that are read at once (default 256; with --max-kv-size or --kv-bits, and where rotary positions
+    /// Tokens of the prompt that are read at once (default 192; with --max-kv-size or --kv-bits, and where rotary positions
     /// follow the length of the text, 2048 as in mlx-lm; more are slightly quicker and take more memory).
     #[arg(long, value_name = "N", help_heading = MEMORY)]
     prefill_step_size: Option<usize>,

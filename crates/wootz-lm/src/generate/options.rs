@@ -66,8 +66,8 @@ pub struct GenerateOptions {
     /// How many of the most probable tokens each piece lists with their log-probabilities, beside that
     /// of its own token; 0 lists none.
     pub logprobs: usize,
-    /// Tokens of the prompt that go through the model at once. Without a number 256: twice as many take twice the memory, and
-    /// are 4 % quicker. But mlx-lm's 2048 where results depend on it, which they do with `max_kv_size` and `kv_bits`, and
+    /// Tokens of the prompt that go through the model at once. Without a number 192: more take more memory, and
+    /// are slightly quicker. But mlx-lm's 2048 where results depend on it, which they do with `max_kv_size` and `kv_bits`, and
     /// where rotary positions follow the length of the text.
     pub prefill_step: Option<usize>,
     /// Tokens that prompt and answer may have together, instead of the model's context. Beyond that a model has not
@@ -120,7 +120,7 @@ impl Default for GenerateOptions {
 }
 
 /// Tokens that are read at once.
-const CHUNK: usize = 256;
+const CHUNK: usize = 192;
 
 /// The same in mlx-lm.
 const CHUNK_OF_MLX: usize = 2048;
