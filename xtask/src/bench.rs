@@ -91,11 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut scripts = std::collections::BTreeSet::new();
     for peer in peers {
         if options.setup {
-            // Where there is none, pip compiles one, which takes longer than all the rest.
-            if peer.environment == LLAMA.environment && !has("cmake") {
-                install(&["cmake", "ninja-build"])?;
-            }
-            python(peer.environment, peer.packages)?;
+            install_peer(peer.environment, peer.packages)?;
         }
         let folder = cache()?.join(peer.environment);
         if folder.join("installed.txt").exists() {
@@ -141,6 +137,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bench.args(["--filter", text]);
     }
     show(&mut bench)
+}
+
+/// Installs a peer with what compiles it.
+pub(crate) fn install_peer(environment: &str, packages: &[&str]) -> Result<()> {
+    // Where there is none, pip compiles one, which takes longer than all the rest.
+    if environment == LLAMA.environment && !has("cmake") {
+        install(&["cmake", "ninja-build"])?;
+    }
+    python(environment, packages).map(|_| ())
 }
 
 /// The models to measure: those that are named, or those that `--setup` makes.

@@ -7,8 +7,9 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::bench;
 use crate::driver::Driver;
-use crate::run::{cache, capture, cargo, python, root, show, smollm2, target};
+use crate::run::{cache, capture, cargo, root, show, smollm2, target};
 
 /// Options of `converted`.
 #[derive(clap::Args)]
@@ -47,11 +48,8 @@ const MLX: Peer = Peer {
     environment: "goldens-mlx-lm-0.32.2",
     packages: &["mlx[cpu]==0.32.4", "numpy==2.4.6", "mlx-lm==0.32.2"],
 };
-const LLAMA: Peer = Peer {
-    name: "llama",
-    environment: "llama-cpp-python-0.3.36",
-    packages: &["llama-cpp-python==0.3.36"],
-};
+const LLAMA: Peer =
+    Peer { name: "llama", environment: bench::LLAMA.environment, packages: bench::LLAMA.packages };
 
 /// A conversion: from which of those before it, to what, how, and whether the peer's arithmetic is so near that all of
 /// its tokens must be the same. llama.cpp rounds activations to 8 bits, so that only the first of them must.
@@ -90,7 +88,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         "no text to measure perplexity on: --setup fetches it, or name it with --text"
     );
     for peer in [&MLX, &LLAMA].iter().filter(|_| options.setup) {
-        python(peer.environment, peer.packages)?;
+        bench::install_peer(peer.environment, peer.packages)?;
     }
     show(&mut cargo(&["build", "--quiet", "--release", "--package", "wootz-cli"]))?;
     let wootz = target().join("release/wootz");

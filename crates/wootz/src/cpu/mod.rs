@@ -129,11 +129,7 @@ impl<'a> CpuCall<'a> {
         let [first, second, ..] = &mut self.outputs[..] else {
             return Err(Error::argument(op.name(), "outputs", "two arrays", "fewer"));
         };
-        let misaligned = |error| Error::argument(op.name(), "outputs", "aligned memory", error);
-        Ok((
-            bytemuck::try_cast_slice_mut(first.bytes).map_err(misaligned)?,
-            bytemuck::try_cast_slice_mut(second.bytes).map_err(misaligned)?,
-        ))
+        Ok((typed(op, first.bytes)?, typed(op, second.bytes)?))
     }
 
     /// The outputs' memory and the scratch memory together.
@@ -141,15 +137,18 @@ impl<'a> CpuCall<'a> {
         &mut self,
         output: usize,
     ) -> Result<(&mut [T], &mut [S])> {
-        let op = self.op;
-        let misaligned = |error| Error::argument(op.name(), "outputs", "aligned memory", error);
         let whole = self.scratch.len() - self.scratch.len() % size_of::<S>();
-        // No memory is aligned for nothing in particular.
-        let scratch = match whole {
-            0 => &mut [],
-            _ => bytemuck::try_cast_slice_mut(&mut self.scratch[..whole]).map_err(misaligned)?,
-        };
-        let output = bytemuck::try_cast_slice_mut(self.outputs[output].bytes);
-        Ok((output.map_err(misaligned)?, scratch))
+        let scratch = typed(self.op, &mut self.scratch[..whole])?;
+        Ok((typed(self.op, self.outputs[output].bytes)?, scratch))
     }
+}
+
+/// Memory that an operation writes, as elements.
+pub(crate) fn typed<'a, T: Pod>(op: &dyn Op, bytes: &'a mut [u8]) -> Result<&'a mut [T]> {
+    // What has no bytes need not lie anywhere.
+    if bytes.is_empty() {
+        return Ok(&mut []);
+    }
+    bytemuck::try_cast_slice_mut(bytes)
+        .map_err(|error| Error::argument(op.name(), "outputs", "aligned memory", error))
 }

@@ -1,8 +1,9 @@
 // Sixteen codes for levels of one byte: the low nibbles of 16 bytes are the first half.
 
 fn decode_levels(scale: f32, codes: u32, weights: ptr<function, array<f32, 32>>) {
+    let words = w_words(codes);
     for (var i = 0u; i < 16u; i += 4u) {
-        let word = w_word(codes + i);
+        let word = words[i / 4u];
         for (var j = 0u; j < 4u; j++) {
             let byte = (word >> (8u * j)) & 0xffu;
             (*weights)[i + j] = scale * level(byte & 15u);
@@ -12,6 +13,6 @@ fn decode_levels(scale: f32, codes: u32, weights: ptr<function, array<f32, 32>>)
 }
 
 fn level(code: u32) -> f32 {
-    var words = LEVELS;
-    return w_signed_byte(words[code >> 2u], code & 3u);
+    var levels = LEVELS;
+    return w_signed_byte(levels[code >> 2u], code & 3u);
 }

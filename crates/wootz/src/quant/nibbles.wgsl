@@ -6,8 +6,9 @@ fn decode_unit(at: u32, unit: u32, weights: ptr<function, array<f32, 32>>) {
     if (FIFTH) { fifths = w_word(at + FIFTHS); }
     var minimum = 0.0;
     if (MINIMUM) { minimum = w_half(at + 2u); }
+    let words = w_words(at + CODES);
     for (var i = 0u; i < 16u; i += 4u) {
-        let word = w_word(at + CODES + i);
+        let word = words[i / 4u];
         for (var j = 0u; j < 4u; j++) {
             let byte = (word >> (8u * j)) & 0xffu;
             let low = f32((byte & 15u) | (((fifths >> (i + j)) & 1u) << 4u));

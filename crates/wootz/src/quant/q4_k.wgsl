@@ -9,10 +9,16 @@ fn decode_unit(at: u32, unit: u32, weights: ptr<function, array<f32, 32>>) {
     }
     let scale = w_half(at) * f32(both.x);
     let minimum = w_half(at + 2u) * f32(both.y);
+    var words: vec4u;
+    var fifth_words: vec4u;
     for (var i = 0u; i < 32u; i += 4u) {
-        let word = w_word(at + CODES + 32u * (unit / 2u) + i) >> (4u * (unit % 2u));
+        if (i % 16u == 0u) {
+            words = w_words(at + CODES + 32u * (unit / 2u) + i);
+            if (FIFTH) { fifth_words = w_words(at + 16u + i); }
+        }
+        let word = words[i / 4u % 4u] >> (4u * (unit % 2u));
         var fifths = 0u;
-        if (FIFTH) { fifths = w_word(at + 16u + i) >> unit; }
+        if (FIFTH) { fifths = fifth_words[i / 4u % 4u] >> unit; }
         for (var j = 0u; j < 4u; j++) {
             let code = ((word >> (8u * j)) & 15u) | (((fifths >> (8u * j)) & 1u) << 4u);
             (*weights)[i + j] = scale * f32(code) - minimum;

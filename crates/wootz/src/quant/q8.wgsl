@@ -8,8 +8,10 @@ fn decode_unit(at: u32, unit: u32, weights: ptr<function, array<f32, 32>>) {
     } else {
         d = w_half(at);
     }
+    var words: vec4u;
     for (var i = 0u; i < 32u; i += 4u) {
-        let word = w_word(codes + i);
+        if (i % 16u == 0u) { words = w_words(codes + i); }
+        let word = words[i / 4u % 4u];
         for (var j = 0u; j < 4u; j++) { (*weights)[i + j] = d * w_signed_byte(word, j); }
     }
 }

@@ -137,12 +137,7 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
     ),
     (&["concatenate", "pad"], 8.0, "short rows of an array lie a row of the result apart"),
     (
-        &["attention_backward_mask"],
-        9.0,
-        "a lane goes through the keys and values of an element of its own",
-    ),
-    (
-        &["scaled_dot_product_attention"],
+        &["scaled_dot_product_attention", "attention_backward_mask"],
         4.0,
         "eight lanes have a row of a tile of cooperative matrices, and four rows lie apart",
     ),

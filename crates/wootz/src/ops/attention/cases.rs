@@ -441,13 +441,23 @@ fn backward() -> Vec<Case> {
 }
 
 fn backward_mask() -> Vec<Case> {
-    let call = |x: &[Array]| {
-        let spec = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
-        let given = given(spec, x, x.get(4), &[])?;
-        let op = AttentionBackwardMask::new(spec);
+    let call_of = |spec: AttentionSpec| {
+        move |x: &[Array]| {
+            let given = given(spec, x, x.get(4), &[])?;
+            let op = AttentionBackwardMask::new(spec);
+            Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
+        }
+    };
+    let all = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
+    let window = AttentionSpec { causal: true, window: Some(9), softcap: Some(2.5), ..all };
+    let call = call_of(all);
+    // What is added to all keys has no gradient where the sums of rows belong to the output, so they are drawn.
+    let drawn = move |x: &[Array]| {
+        let mut given = given(all, x, x.get(4), &[])?;
+        given[5] = x[5].contiguous()?;
+        let op = AttentionBackwardMask::new(all);
         Ok(vec![Array::apply(op, &given.iter().collect::<Vec<_>>())?])
     };
-    // One number for all scores. It has no gradient where the sums of rows belong to the output, so they are drawn.
     let one = |x: &[Array]| {
         let spec = AttentionSpec { mask: MaskKind::Additive, ..AttentionSpec::new(SCALE) };
         let mask = with_device(x[0].device(), || full(&[1, 1, 1, 1], 0.25, x[0].dtype()))?;
@@ -486,6 +496,25 @@ fn backward_mask() -> Vec<Case> {
         shapes(2, [2, 1], [255, 5], [4, 4])
             .case("of few keys", &[&[2, 2, 255, 4], &[1, 1, 1, 5]], call)
             .dtypes(TWO),
+        shapes(2, [4, 2], [17, 40], [8, 8])
+            .case("whole", &[&[2, 4, 17, 8], &[2, 4, 17, 40]], call)
+            .dtypes(TWO),
+        shapes(2, [2, 1], [70, 33], [16, 8])
+            .case("of heads and queries", &[&[2, 2, 70, 8], &[1, 2, 70, 1], &[2, 2, 70]], drawn)
+            .dtypes(SINGLE),
+        shapes(2, [2, 1], [40, 70], [80, 96])
+            .case("window, softcap", &[&[2, 2, 40, 96], &[2, 1, 40, 70]], call_of(window))
+            .range(-0.5..0.5)
+            .dtypes(HALF),
+        shapes(1, [1, 1], [5, 9], [80, 33])
+            .case("odd dims", &[&[1, 1, 5, 33], &[1, 1, 5, 9]], call)
+            .dtypes(TWO),
+        // Queries, the output's gradient, keys and values for each tile of 32 queries and keys of both heads, and the
+        // mask; the forward and the sums of its rows before, with keys, values and mask for each tile of queries.
+        shapes(1, [2, 1], [96, 256], [64, 64])
+            .case("64 dims, whole tiles", &[&[1, 2, 96, 64], &[1, 1, 96, 256]], call)
+            .dtypes(TWO)
+            .moves(2 * 3 * (8 * 4 * 32 * 64 + 2 * 256 * 64) + 4 * 2 * 96 * 64 + 5 * 96 * 256, 1.5),
     ];
     let cases = cases.into_iter().map(|case| case.tolerance(GIVEN));
     cases.chain(parts.into_iter().map(|case| case.tolerance(MANY))).collect()

@@ -47,15 +47,16 @@ impl Cut {
 
     /// With cooperative matrices where there are some and many rows.
     fn on(mut self, call: &GpuCall<'_>, sizes: &Sizes, inputs: Inputs) -> Cut {
-        if self.rows > FEW && inputs == Inputs::Forward {
+        if self.rows > FEW {
             let kept = Kept {
                 rows: self.rows,
                 held: &[sizes.dims],
                 summed: &[sizes.value_dims],
                 tiles: 1,
             };
-            let tile = Matrices::tile(call, sizes.dtype == DType::F16, &kept);
-            self.tile = tile.unwrap_or(self.tile);
+            // What codes stand for is no number of 16 bits.
+            let native = sizes.dtype == DType::F16 && inputs == Inputs::Forward;
+            self.tile = Matrices::tile(call, native, &kept).unwrap_or(self.tile);
         }
         self
     }
@@ -76,7 +77,7 @@ pub(super) fn backward_scratch(sizes: &Sizes) -> usize {
 
 /// And as many for each part of the mask's gradient, behind them.
 pub(super) fn mask_scratch(sizes: &Sizes) -> usize {
-    match (backward_scratch(sizes), Parts::of(sizes).count) {
+    match (backward_scratch(sizes), parts(sizes)) {
         (0, _) => 0,
         (rows, 1) => rows,
         (rows, parts) => rows + sizes.mask.iter().product::<usize>() * parts * 16,
@@ -171,22 +172,12 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
     rows(call, spec, sizes)?;
     // The rows know about lengths.
     let spec = &AttentionSpec { lengths: Lengths::All, ..*spec };
-    let held = match sizes.dims + sizes.value_dims {
-        0..=256 => 16,
-        257..=512 => 8,
-        _ => 4,
-    };
     let Sizes { dims, value_dims, .. } = *sizes;
-    let tile_of = |call: &GpuCall<'_>, rows: usize, summed: &[usize]| {
-        let kept = Kept { rows, held: &[dims, value_dims], summed, tiles: summed.len() };
-        let tile = Matrices::tile(call, sizes.dtype == DType::F16, &kept);
-        tile.unwrap_or(Tile::of(held))
-    };
     let inputs = |text: &mut Text<'_, '_>| {
         text.read("q", 0).read("k", 1).read("v", 2).read("dout", 3).scores().row_data();
         text.add(GRADIENT);
     };
-    let tile = tile_of(call, sizes.queries, &[dims]);
+    let tile = backward_tile(call, sizes, sizes.queries, &[dims], 1);
     let mut text = Text::new(call, spec, sizes, tile, Inputs::Backward);
     let groups = sizes.batch * sizes.heads * sizes.queries.div_ceil(tile.rows);
     text.params.groups = groups;
@@ -195,7 +186,7 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
     text.products("k", "q", dims).products("v", "dout", value_dims).sums("k", "tile", dims);
     text.add(include_str!("backward_q.wgsl")).launch("backward_q", groups)?;
 
-    let tile = tile_of(call, sizes.keys, &[dims, value_dims]);
+    let tile = backward_tile(call, sizes, sizes.keys, &[dims, value_dims], 2);
     let mut text = Text::new(call, spec, sizes, tile, Inputs::Backward);
     let groups = sizes.batch * sizes.key_heads * sizes.keys.div_ceil(tile.rows);
     text.params.groups = groups;
@@ -206,6 +197,24 @@ pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Siz
     text.products("q", "k", dims).products("dout", "v", value_dims);
     text.sums("q", "tile", dims).sums("dout", "p_tile", value_dims);
     text.add(include_str!("backward_kv.wgsl")).launch("backward_kv", groups)
+}
+
+/// The tile of a kernel of the backward that holds so many rows, and sums lines of such widths.
+fn backward_tile(
+    call: &GpuCall<'_>,
+    sizes: &Sizes,
+    rows: usize,
+    summed: &[usize],
+    tiles: usize,
+) -> Tile {
+    let kept = Kept { rows, held: &[sizes.dims, sizes.value_dims], summed, tiles };
+    Matrices::tile(call, sizes.dtype == DType::F16, &kept).unwrap_or_else(|| {
+        Tile::of(match sizes.dims + sizes.value_dims {
+            0..=256 => 16,
+            257..=512 => 8,
+            _ => 4,
+        })
+    })
 }
 
 pub(super) fn backward_mask(
@@ -223,31 +232,38 @@ pub(super) fn backward_mask(
     check_dims(call, sizes)?;
     rows(call, spec, sizes)?;
     let spec = &AttentionSpec { lengths: Lengths::All, ..*spec };
-    let mut text = Text::new(call, spec, sizes, Tile::of(16), Inputs::Backward);
+    let Sizes { dims, value_dims, .. } = *sizes;
+    let tile = backward_tile(call, sizes, sizes.queries, &[], 1);
+    let mut text = Text::new(call, spec, sizes, tile, Inputs::Backward);
     let [batch, heads, queries, keys] = sizes.mask;
     text.params.kinds = batch;
     text.params.rows = heads;
     text.params.splits = queries;
     text.params.split_keys = keys;
-    let Parts { count, scores } = Parts::of(sizes);
+    let count = parts(sizes);
     text.params.groups = count;
     text.read("q", 0).read("k", 1).read("v", 2).read("dout", 3).scores().row_data();
-    if count == 1 {
-        text.write("dmask", 0)
-            .add("fn part_set(i: u32, part: u32, value: f32) { dmask_set(i, value); }\n");
+    text.add(GRADIENT).tile("tile").hold("q", dims).hold("dout", value_dims);
+    text.products("k", "q", dims).products("v", "dout", value_dims);
+    let stored = if count == 1 {
+        text.write_spans("dmask", 0, keys)
     } else {
         text.add(
-            "fn part_set(i: u32, part: u32, value: f32) {\n\
+            "const SPAN = 1u;\n\
+             fn store(i: u32, part: u32, sums: vec2<f32>) {\n\
              row_data[p.batch * p.heads * p.queries + i * p.groups + part].x = \
-             bitcast<u32>(value);\n}\n",
+             bitcast<u32>(sums.x);\n}\n",
         );
-    }
-    let lanes = lanes_of(scores);
-    text.add(&format!("const LANES_OF = {lanes}u;\n")).add(GRADIENT);
+        "part"
+    };
     text.add(include_str!("backward_mask.wgsl"));
-    let whole = if count == 1 { "whole" } else { "part" };
-    let groups = (elements * count).div_ceil(WIDTH / lanes);
-    text.launch(&format!("backward_mask {whole} {lanes}"), groups)?;
+    let blocks =
+        |length: usize, mask: usize, of: usize| if mask == 1 { 1 } else { length.div_ceil(of) };
+    let tiles = batch
+        * heads
+        * blocks(sizes.queries, queries, tile.rows)
+        * blocks(sizes.keys, keys, tile.lines);
+    text.launch(&format!("backward_mask {stored}"), tiles * count)?;
     if count == 1 {
         return Ok(());
     }
@@ -261,37 +277,16 @@ pub(super) fn backward_mask(
     text.launch(&format!("join_mask {lanes}"), elements.div_ceil(WIDTH / lanes))
 }
 
-/// How the scores that an element of the mask was added to are cut, so that no workgroup has many.
-struct Parts {
-    count: usize,
-    /// Those of a part, at most.
-    scores: usize,
-}
-
-impl Parts {
+/// How many workgroups share the scores that an element of the mask was added to, so that none has many.
+fn parts(sizes: &Sizes) -> usize {
     /// Scores that a part has at least, where there is more than one.
     const LEAST: usize = 16 * WIDTH;
     /// Parts of all elements together: enough for any GPU, and little memory.
     const MOST: usize = 16_384;
-
-    fn of(sizes: &Sizes) -> Parts {
-        let all = [sizes.batch, sizes.heads, sizes.queries, sizes.keys];
-        let elements: usize = sizes.mask.iter().product();
-        let mut summed = [1; 4];
-        for axis in 0..4 {
-            if sizes.mask[axis] == 1 {
-                summed[axis] = all[axis];
-            }
-        }
-        let (rows, keys) = (summed[0] * summed[1] * summed[2], summed[3]);
-        let wanted = (rows * keys).div_ceil(Parts::LEAST).min(Parts::MOST / elements.max(1));
-        let wanted = wanted.max(1);
-        // The kernel finds both of them in their product.
-        let row_parts = wanted.min(rows).max(1);
-        let key_parts = wanted.div_ceil(row_parts).min(keys).max(1);
-        let scores = rows.div_ceil(row_parts) * keys.div_ceil(key_parts);
-        Parts { count: row_parts * key_parts, scores }
-    }
+    let all = [sizes.batch, sizes.heads, sizes.queries, sizes.keys];
+    let summed = all.iter().zip(sizes.mask).map(|(&all, mask)| if mask == 1 { all } else { 1 });
+    let elements: usize = sizes.mask.iter().product();
+    summed.product::<usize>().div_ceil(LEAST).min(MOST / elements.max(1)).max(1)
 }
 
 /// Threads that share so many summands: no more than have several each.

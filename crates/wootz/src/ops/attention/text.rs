@@ -199,7 +199,8 @@ impl<'c, 'a> Text<'c, 'a> {
 
     /// `NAME_four(i)` of an array whose codes, scales and biases are three inputs.
     fn coded(&mut self, name: &str, input: usize, scheme: Scheme) -> &mut Self {
-        self.bind(Bind::Input(input), |binding| packed::reader(name, binding, DType::U32));
+        let codes = format!("{name}_codes");
+        self.bind(Bind::Input(input), |binding| packed::reader(&codes, binding, DType::U32));
         self.read(&format!("{name}_scales"), input + 1);
         self.read(&format!("{name}_biases"), input + 2);
         let (bits, group) = (scheme.bits().unwrap_or(8), scheme.group_size().unwrap_or(32));
@@ -209,6 +210,9 @@ impl<'c, 'a> Text<'c, 'a> {
             "k" => ["p.dout_offset", "p.lse_offset"],
             _ => ["p.d_offset", "p.last_offset"],
         };
+        self.add(&format!(
+            "fn {name}(i: u32) -> f32 {{ return {name}_four(i / 4u * 4u)[i % 4u]; }}\n"
+        ));
         let text = include_str!("../../quant/affine_four.wgsl").replace("NAME", name);
         self.add(&text.replace("SCALES_AT", scales).replace("BIASES_AT", biases))
     }
@@ -227,6 +231,22 @@ impl<'c, 'a> Text<'c, 'a> {
     pub(super) fn write(&mut self, name: &str, output: usize) -> &mut Self {
         let dtype = self.call.output_meta(output).dtype;
         self.bind(Bind::Output(output), |binding| packed::writer(name, binding, dtype))
+    }
+
+    /// `store(i, part, values)`: `SPAN` elements of an output from `i` on, where rows have so many; tells how.
+    pub(super) fn write_spans(&mut self, name: &str, output: usize, row: usize) -> &'static str {
+        let dtype = self.call.output_meta(output).dtype;
+        let head = "fn store(i: u32, part: u32, values: vec2<f32>) {";
+        if packed::per_word(dtype) != 2 || !row.is_multiple_of(2) {
+            self.add(&format!("const SPAN = 1u;\n{head} {name}_set(i, values.x); }}\n"));
+            self.write(name, output);
+            return "whole";
+        }
+        let [low, high] = ["x", "y"].map(|part| packed::narrow(dtype, &format!("values.{part}")));
+        let word = format!("{low} | ({high} << 16u)");
+        self.add(&format!("const SPAN = 2u;\n{head} {name}_data[i / 2u] = {word}; }}\n"));
+        self.bind(Bind::Output(output), |binding| packed::word_writer(name, binding, dtype));
+        "pairs"
     }
 
     /// `NAME_rows(row, live, own, lane, lid)`: rows of an output, of which each thread has columns `LANES` apart.

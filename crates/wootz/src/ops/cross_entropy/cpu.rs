@@ -11,7 +11,7 @@ use crate::array::DType;
 use crate::cpu::simd::rows::{self, Float, LANES, Lanes};
 use crate::cpu::simd::{Ahead, Real, stream};
 use crate::cpu::tile::Storage;
-use crate::cpu::{CpuCall, threads};
+use crate::cpu::{CpuCall, threads, typed};
 use crate::error::{Error, Result};
 use crate::op::argument_name;
 use crate::ops::indexing::offsets::by_index;
@@ -328,12 +328,9 @@ fn kl_as<T: Element>(call: &mut CpuCall<'_>, masked: bool) -> Result<()> {
     let mask = if masked { Some(call.input::<u8>(2)?) } else { None };
     let per_task = rows::per_task(rows, columns);
     let op = call.op;
-    let misaligned = |error| Error::argument(op.name(), "outputs", "aligned memory", error);
     let mut outputs = Vec::new();
     for output in &mut call.outputs {
-        let output: &mut [T::Wide] =
-            bytemuck::try_cast_slice_mut(output.bytes).map_err(misaligned)?;
-        outputs.push((output, per_task));
+        outputs.push((typed::<T::Wide>(op, output.bytes)?, per_task));
     }
     threads::chunks_all_mut(outputs.into_iter(), |task, outputs| {
         let [divergences, p_sums, q_sums] = outputs else { return };

@@ -11,7 +11,7 @@ use crate::cpu::gemm::{Elements, GemmElement, MatrixRef, Plus, Product};
 use crate::cpu::quant::{Activations, Weights, multiply_each};
 use crate::cpu::simd::{self, Real};
 use crate::cpu::tile::Storage;
-use crate::cpu::{CpuCall, CpuInput, CpuOutput};
+use crate::cpu::{CpuCall, CpuInput, CpuOutput, typed};
 use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::ops::QuantizedMatmul;
@@ -53,12 +53,6 @@ pub(super) fn run(call: &mut CpuCall<'_>, joined: &Joined) -> Result<()> {
     }
 }
 
-/// Memory as elements; none is aligned for nothing in particular.
-fn elements<'a, T: Pod>(op: &'static str, bytes: &'a mut [u8]) -> Result<&'a mut [T]> {
-    bytemuck::try_cast_slice_mut(bytes)
-        .map_err(|error| Error::argument(op, "workspace", "aligned memory", error))
-}
-
 fn run_as<T>(call: &mut CpuCall<'_>, joined: &Joined) -> Result<()>
 where
     T: Storage<Wide = f32> + GemmElement + Pod + Send + Sync,
@@ -74,14 +68,14 @@ where
         return Err(Error::argument(op, "workspace", format!("{} bytes", own + results), got));
     };
     let Some(by) = joined.gate else {
-        let places = outputs.iter_mut().map(|output| elements(op, output.bytes));
+        let places = outputs.iter_mut().map(|output| typed(joined, output.bytes));
         let mut places = places.collect::<Result<SmallVec<[&mut [T]; 4]>>>()?;
         return multiply::<T>(joined, inputs, own, &mut places);
     };
     let Some(output) = outputs.first_mut() else { return Ok(()) };
-    let output: &mut [T] = elements(op, output.bytes)?;
+    let output: &mut [T] = typed(joined, output.bytes)?;
     let (gate, up) = results.split_at_mut(results.len() / 2);
-    let (gate, up) = (elements::<T>(op, gate)?, elements::<T>(op, up)?);
+    let (gate, up) = (typed::<T>(joined, gate)?, typed::<T>(joined, up)?);
     let (gate, up) = (&mut gate[..output.len()], &mut up[..output.len()]);
     multiply::<T>(joined, inputs, own, &mut [&mut *gate, &mut *up])?;
     simd::run(Through { by, gate, up, output });

@@ -13,7 +13,7 @@ use crate::array::DType;
 use crate::cpu::simd::rows::{self, Float, LANES, Lanes};
 use crate::cpu::simd::{Ahead, stream};
 use crate::cpu::tile::Storage;
-use crate::cpu::{CpuCall, CpuOutput, threads};
+use crate::cpu::{CpuCall, CpuOutput, threads, typed};
 use crate::error::{Error, Result};
 
 /// Runs a kernel for the dtype of the call's first input.
@@ -89,7 +89,7 @@ fn forward_of_sum_as<T: Element, const CENTRED: bool>(
     call: &mut CpuCall<'_>,
     norm: Norm,
 ) -> Result<()> {
-    let (columns, op) = (columns_of(call), call.op.name());
+    let (columns, op) = (columns_of(call), call.op);
     let (x, added) = (call.input::<T>(0)?, call.input::<T>(1)?);
     let first_weight = norm.first_weight().map(|input| call.input::<T>(input)).transpose()?;
     let weight = norm.weight().map(|input| call.input::<T>(input)).transpose()?;
@@ -124,8 +124,8 @@ fn forward_of_sum_as<T: Element, const CENTRED: bool>(
         return Ok(());
     }
     let sum = match others {
-        [sum, ..] => typed::<T>(sum.bytes)?,
-        [] => return Err(Error::argument(op, "outputs", "two arrays", 1)),
+        [sum, ..] => typed::<T>(op, sum.bytes)?,
+        [] => return Err(Error::argument(op.name(), "outputs", "two arrays", 1)),
     };
     threads::chunks2_mut(y, chunk_size, sum, chunk_size, |chunk, y, sum| {
         let mut tiles = Tiles::new();
@@ -416,6 +416,7 @@ fn backward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: No
     let streamed = own && stream::pays(call.output_meta(0).bytes());
     // A block's gradients of the weight and of the bias, one behind the other.
     let sums = norm.sums() * columns;
+    let op = call.op;
     let (dx, others, partials) = outputs_and_scratch::<T>(call, blocks * sums)?;
     let run = |block: usize, dx: &mut [T], partial: &mut [T::Wide]| {
         partial.fill(T::Wide::ZERO);
@@ -444,7 +445,7 @@ fn backward_as<T: Element, const CENTRED: bool>(call: &mut CpuCall<'_>, norm: No
     }
     threads::chunks2_mut(dx, rows_per_block * columns, partials, sums, run);
     for (index, output) in others.iter_mut().enumerate() {
-        add_partials::<T>(partials, sums, index * columns, typed(output.bytes)?);
+        add_partials::<T>(partials, sums, index * columns, typed(op, output.bytes)?);
     }
     Ok(())
 }
@@ -740,19 +741,9 @@ fn outputs_and_scratch<'c, 'a, T: Element>(
     wanted: usize,
 ) -> Result<Written<'c, 'a, T, T::Wide>> {
     let whole = call.scratch.len() - call.scratch.len() % size_of::<T::Wide>();
-    let partials = part_of(typed(&mut call.scratch[..whole])?, wanted)?;
+    let partials = part_of(typed(call.op, &mut call.scratch[..whole])?, wanted)?;
     match &mut call.outputs[..] {
-        [dx, others @ ..] => Ok((typed(dx.bytes)?, others, partials)),
+        [dx, others @ ..] => Ok((typed(call.op, dx.bytes)?, others, partials)),
         [] => Err(Error::argument(call.op.name(), "outputs", "at least one array", "none")),
     }
-}
-
-/// Memory as elements.
-fn typed<W: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [W]> {
-    // What has no bytes need not lie anywhere.
-    if bytes.is_empty() {
-        return Ok(&mut []);
-    }
-    bytemuck::try_cast_slice_mut(bytes)
-        .map_err(|error| Error::argument("norms", "outputs", "aligned memory", error))
 }

@@ -5,15 +5,14 @@ use std::ops::Range;
 
 use half::{bf16, f16};
 
-use super::forward::{all_finite, cast, numbers, split};
+use super::forward::{all_finite, numbers, split};
 use super::{Layout, Matrix, PAD, Seen, Sight, Wide, is_wide, soften, transpose, with_dtype};
 use crate::array::DType;
-use crate::cpu::CpuCall;
 use crate::cpu::gemm::Block;
 use crate::cpu::simd::rows::Float;
 use crate::cpu::simd::{Real, Vectorised, dispatch};
-use crate::cpu::threads;
 use crate::cpu::tile::Storage;
+use crate::cpu::{CpuCall, threads, typed};
 use crate::error::{Error, Result};
 use crate::ops::attention::spec::{AttentionSpec, Sizes};
 
@@ -62,13 +61,14 @@ where
     let Sizes { batch, key_heads, queries, keys, dims, value_dims, .. } = *sizes;
     let given = Given::<T>::new(call, spec, sizes)?;
     let (parts, part_keys) = parts(sizes);
+    let op = call.op;
     let mut outputs = call.outputs.iter_mut();
     let mut next = || -> Result<&mut [T]> {
-        outputs.next().map_or(Ok(&mut [][..]), |output| cast(output.bytes))
+        outputs.next().map_or(Ok(&mut [][..]), |output| typed(op, output.bytes))
     };
     let (dq, mut dk, mut dv) = (next()?, next()?, next()?);
     let bytes = backward_scratch(sizes);
-    let partials: &mut [T::Wide] = cast(&mut call.scratch[..bytes])?;
+    let partials: &mut [T::Wide] = typed(op, &mut call.scratch[..bytes])?;
     let group_rows = sizes.group() * queries;
     let mut tasks = Vec::new();
     {

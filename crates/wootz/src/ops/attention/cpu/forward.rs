@@ -6,12 +6,11 @@ use super::{
     Coded, Layout, Lines, Matrix, PAD, Seen, Sight, Wide, few, soften, transpose, with_dtype,
 };
 use crate::array::DType;
-use crate::cpu::CpuCall;
 use crate::cpu::gemm::Block;
 use crate::cpu::simd::rows::Float;
 use crate::cpu::simd::{Real, Vectorised, dispatch};
-use crate::cpu::threads;
 use crate::cpu::tile::Storage;
+use crate::cpu::{CpuCall, threads, typed};
 use crate::error::{Error, Result};
 use crate::ops::attention::spec::{AttentionSpec, MaskKind, QUANTIZED, Sizes};
 use crate::quant::Scheme;
@@ -75,13 +74,14 @@ where
     // Rows of heads that share keys follow one another.
     let rows = if queries <= FEW { sizes.group() * queries } else { queries };
     let (all_rows, kinds) = (rows, heads * queries / rows.max(1));
+    let op = call.op;
     let mut outputs = call.outputs.iter_mut();
     let mut out: &mut [T] = match outputs.next() {
-        Some(out) => cast(out.bytes)?,
+        Some(out) => typed(op, out.bytes)?,
         None => &mut [],
     };
     let mut lse: &mut [T::Wide] = match outputs.next() {
-        Some(lse) => cast(lse.bytes)?,
+        Some(lse) => typed(op, lse.bytes)?,
         None => &mut [],
     };
     let mut blocks = Vec::new();
@@ -450,14 +450,4 @@ pub(super) fn split<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] 
     let (first, others) = all.split_at_mut(count.min(all.len()));
     *rest = others;
     first
-}
-
-/// Bytes of an output as elements.
-pub(super) fn cast<T: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [T]> {
-    // No memory is aligned for nothing in particular.
-    if bytes.is_empty() {
-        return Ok(&mut []);
-    }
-    bytemuck::try_cast_slice_mut(bytes)
-        .map_err(|error| Error::argument("attention", "outputs", "aligned memory", error))
 }

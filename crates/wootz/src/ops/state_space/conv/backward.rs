@@ -7,7 +7,7 @@ use crate::array::{Array, Meta};
 use crate::autograd::composed_vjp;
 use crate::cpu::simd::rows::Float;
 use crate::cpu::simd::{Real, Vectorised};
-use crate::cpu::{CpuCall, CpuOutput, threads};
+use crate::cpu::{CpuCall, threads, typed};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
@@ -163,10 +163,7 @@ fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1dBackward) -> Resul
     let sums = op.sums(kept + 1) * channels;
     let (blocks, each) = blocks_of(batch * steps, false);
     let (scratch, whole) = (&mut *call.scratch, blocks * sums * size_of::<T::Wide>());
-    let partials: &mut [T::Wide] = match whole {
-        0 => &mut [],
-        _ => typed(scratch.get_mut(..whole).unwrap_or_default())?,
-    };
+    let partials: &mut [T::Wide] = typed(&op, scratch.get_mut(..whole).unwrap_or_default())?;
     let [dx, dweight, others @ ..] = &mut call.outputs[..] else {
         return Err(Error::argument("causal_conv1d_backward", "outputs", "two arrays", "fewer"));
     };
@@ -174,7 +171,7 @@ fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1dBackward) -> Resul
         return Ok(());
     }
     let rows = each * channels;
-    threads::chunks2_mut(of::<T>(dx)?, rows, partials, sums, |block, dx, partial| {
+    threads::chunks2_mut(typed::<T>(&op, dx.bytes)?, rows, partials, sums, |block, dx, partial| {
         partial.fill(T::Wide::ZERO);
         let (mut row, end) = (block * each, block * each + dx.len() / channels);
         let mut rest = dx;
@@ -190,7 +187,7 @@ fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1dBackward) -> Resul
     });
     let (of_state, of_bias) = others.split_at_mut(stated as usize);
     if let [dstate] = of_state {
-        threads::chunks_mut(of::<T>(dstate)?, kept * channels, |batch, to| {
+        threads::chunks_mut(typed::<T>(&op, dstate.bytes)?, kept * channels, |batch, to| {
             let (steps, seen) = (0..to.len() / channels, 0..0);
             T::Wide::run(Part { walk: &walk, batch, steps, seen, to, sums: &mut [] });
         });
@@ -198,34 +195,19 @@ fn run_as<T: Element>(call: &mut CpuCall<'_>, op: CausalConv1dBackward) -> Resul
     let total = |at: usize| partials.chunks_exact(sums).map(move |partial| partial[at]);
     let sum = |at: usize| T::narrow(total(at).fold(T::Wide::ZERO, |sum, part| sum + part));
     let taps = kept + 1;
-    threads::chunks_mut(of::<T>(dweight)?, TILE * taps, |tile, to| {
+    threads::chunks_mut(typed::<T>(&op, dweight.bytes)?, TILE * taps, |tile, to| {
         for (i, to) in to.iter_mut().enumerate() {
             *to = sum(i % taps * channels + tile * TILE + i / taps);
         }
     });
     if let [dbias] = of_bias {
-        threads::chunks_mut(of::<T>(dbias)?, TILE, |tile, to| {
+        threads::chunks_mut(typed::<T>(&op, dbias.bytes)?, TILE, |tile, to| {
             for (i, to) in to.iter_mut().enumerate() {
                 *to = sum(taps * channels + tile * TILE + i);
             }
         });
     }
     Ok(())
-}
-
-/// The elements of an output.
-fn of<'c, T: Element>(output: &'c mut CpuOutput<'_>) -> Result<&'c mut [T]> {
-    typed(output.bytes)
-}
-
-fn typed<W: bytemuck::Pod>(bytes: &mut [u8]) -> Result<&mut [W]> {
-    // What has no bytes need not lie anywhere.
-    if bytes.is_empty() {
-        return Ok(&mut []);
-    }
-    bytemuck::try_cast_slice_mut(bytes).map_err(|error| {
-        Error::argument("causal_conv1d_backward", "outputs", "aligned memory", error)
-    })
 }
 
 /// What all parts read.

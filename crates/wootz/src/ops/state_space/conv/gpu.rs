@@ -13,7 +13,7 @@ pub(super) fn forward(call: &mut GpuCall<'_>, op: CausalConv1d) -> Result<()> {
     let dtype = call.meta(0).dtype;
     let offset = |input: Option<usize>| input.map_or(0, |input| call.meta(input).layout.offset);
     let state = op.stated.then_some(2);
-    let mut params = vec![0, steps, channels, kept];
+    let mut params = vec![0, steps, channels];
     params.extend([offset(Some(0)), offset(Some(1)), offset(state), offset(op.bias())]);
     let mut params: Vec<u32> = params.into_iter().map(|word| word as u32).collect();
     // The state, if there is none, is not read: nor bound.
@@ -43,8 +43,12 @@ pub(super) fn forward(call: &mut GpuCall<'_>, op: CausalConv1d) -> Result<()> {
                     text.push_str(&format!("fn {name}(i: u32) -> f32 {{ return 0.0; }}\n"));
                 }
             }
-            text.push_str(&format!("const SILU = {};\n", op.silu));
-            text.push_str(include_str!("forward.wgsl"));
+            text.push_str(&format!(
+                "const TAPS = {}u;\nconst KEPT_STEPS = {kept}u;\nconst SILU = {};\n",
+                kept + 1,
+                op.silu
+            ));
+            text.push_str(concat!(include_str!("forward.wgsl"), include_str!("whole.wgsl")));
             text.push_str(&packed::word_writer("out", used.len(), dtype));
             text.push_str(&packed::word_main(dtype, "p.n", value));
             text
@@ -55,7 +59,7 @@ pub(super) fn forward(call: &mut GpuCall<'_>, op: CausalConv1d) -> Result<()> {
         let words = size.div_ceil(packed::per_word(dtype));
         call.launch(&Kernel {
             variant: format!(
-                "{value}/{dtype}/{}/{}/{}/{}",
+                "{value}/{dtype}/{kept}/{}/{}/{}/{}",
                 op.silu,
                 op.stated,
                 op.biased,
@@ -154,7 +158,7 @@ pub(super) fn backward(call: &mut GpuCall<'_>, op: CausalConv1dBackward) -> Resu
             for (name, _) in named.iter().filter(|(name, _)| inputs.iter().all(|i| i.0 != *name)) {
                 text += &format!("fn {name}(i: u32) -> f32 {{ return 0.0; }}\n");
             }
-            text += include_str!("state_gradient.wgsl");
+            text += concat!(include_str!("state_gradient.wgsl"), include_str!("whole.wgsl"));
             text += &packed::word_writer("out", inputs.len(), dtype);
             text + &packed::word_main(dtype, "p.n", "of_state")
         };

@@ -5,13 +5,6 @@ struct Params {
 }
 var<immediate> p: Params;
 
-fn whole(batch: u32, step: u32, channel: u32) -> f32 {
-    if (step < KEPT_STEPS) {
-        return state(p.state_offset + (batch * KEPT_STEPS + step) * p.channels + channel);
-    }
-    return x(p.x_offset + (batch * p.steps + step - KEPT_STEPS) * p.channels + channel);
-}
-
 fn slope(batch: u32, step: u32, channel: u32) -> f32 {
     let given = dy(p.dy_offset + (batch * p.steps + step) * p.channels + channel);
     if (!SILU) { return given; }

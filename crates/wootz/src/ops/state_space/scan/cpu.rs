@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use super::op::{CHUNK, SelectiveScan, Sizes};
 use crate::cpu::simd::rows::{Float, LANES, Lanes};
 use crate::cpu::simd::{Real, Vectorised};
-use crate::cpu::{CpuCall, CpuOutput, threads};
+use crate::cpu::{CpuCall, CpuOutput, threads, typed};
 use crate::error::{Error, Result};
+use crate::op::Op;
 use crate::ops::state_space::{Element, Wide, for_dtype, widened};
 
 pub(super) fn forward(call: &mut CpuCall<'_>, op: SelectiveScan) -> Result<()> {
@@ -234,12 +235,12 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, stated: bool) -> Result<()> {
     });
     let slopes = tiled(&numbers::<T>(call, given + 1)?, inputs.sizes, size);
     let mut parts: Vec<Part<T::Wide>> = slopes.chunks_exact(size).map(Part::new).collect();
-    let op = call.op.name();
+    let op = call.op;
     let [dx, ddt, da, db, dc, rest @ ..] = &mut call.outputs[..] else {
-        return Err(Error::argument(op, "outputs", "five arrays", "fewer"));
+        return Err(Error::argument(op.name(), "outputs", "five arrays", "fewer"));
     };
-    let (dx, ddt) = (typed::<T>(dx)?, typed::<T>(ddt)?);
-    let (db, dc) = (typed::<T>(db)?, typed::<T>(dc)?);
+    let (dx, ddt) = (typed::<T>(op, dx.bytes)?, typed::<T>(op, ddt.bytes)?);
+    let (db, dc) = (typed::<T>(op, db.bytes)?, typed::<T>(op, dc.bytes)?);
     let mut sums = vec![T::Wide::ZERO; CHUNK * size];
     for chunk in (0..chunks).rev() {
         let first = chunk * CHUNK;
@@ -289,28 +290,23 @@ fn backward_as<T: Element>(call: &mut CpuCall<'_>, stated: bool) -> Result<()> {
     }
     let mut numbers = vec![T::Wide::ZERO; channels * size];
     untiled(&rates, inputs.sizes, &mut numbers);
-    store::<T>(&numbers, da)?;
+    store::<T>(op, &numbers, da)?;
     if let [dstate, ..] = rest {
         let slopes: Vec<Tile<T::Wide>> =
             parts.iter().flat_map(|part| part.slopes.iter().copied()).collect();
         let mut numbers = vec![T::Wide::ZERO; batch * channels * size];
         untiled(&slopes, inputs.sizes, &mut numbers);
-        store::<T>(&numbers, dstate)?;
+        store::<T>(op, &numbers, dstate)?;
     }
     Ok(())
 }
 
-fn typed<'a, P: bytemuck::Pod>(output: &'a mut CpuOutput<'_>) -> Result<&'a mut [P]> {
-    bytemuck::try_cast_slice_mut(output.bytes)
-        .map_err(|error| Error::argument("selective_scan", "outputs", "aligned memory", error))
-}
-
 /// Writes numbers in either dtype.
-fn store<T: Element>(numbers: &[T::Wide], output: &mut CpuOutput<'_>) -> Result<()> {
+fn store<T: Element>(op: &dyn Op, numbers: &[T::Wide], output: &mut CpuOutput<'_>) -> Result<()> {
     if output.bytes.len() == size_of_val(numbers) {
-        typed::<T::Wide>(output)?.copy_from_slice(numbers);
+        typed::<T::Wide>(op, output.bytes)?.copy_from_slice(numbers);
     } else {
-        T::narrow_slice(numbers, typed::<T>(output)?);
+        T::narrow_slice(numbers, typed::<T>(op, output.bytes)?);
     }
     Ok(())
 }
