@@ -4,7 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::tiles::{Lanes, Products};
-use super::vector::{GROUP, Simd};
+use super::vector::{GROUP, Simd, Vectors, first_bytes};
 
 #[derive(Clone, Copy)]
 pub(super) struct Avx2;
@@ -65,7 +65,8 @@ widened!(widened_signed, "vpmovsxbw");
 
 // SAFETY (of all blocks below): the caller has the instruction set and gives readable or writable
 // memory of the vectors' sizes; no instruction here needs alignment.
-impl Simd for Avx2 {
+impl Vectors for Avx2 {
+    type Place = *const u8;
     type Bytes = __m256i;
     type Wide = [__m256i; 2];
     type Sums = __m256i;
@@ -87,9 +88,10 @@ impl Simd for Avx2 {
         unsafe { _mm256_loadu2_m128i(high.cast(), low.cast()) }
     }
     #[inline(always)]
-    unsafe fn twice(bytes: u128) -> __m256i {
+    unsafe fn few(from: *const u8, count: usize) -> __m256i {
         // SAFETY: see above.
         unsafe {
+            let bytes = first_bytes(from, count);
             let (low, high) = (bytes as u64, (bytes >> 64) as u64);
             _mm256_broadcastsi128_si256(_mm_set_epi64x(high as i64, low as i64))
         }
@@ -113,11 +115,11 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    unsafe fn where_set(bits: u32, value: u8) -> __m256i {
+    unsafe fn where_set(bits: *const u8, value: u8) -> __m256i {
         // SAFETY: see above.
         unsafe {
             let single = Self::bytes(&BITS);
-            let all = _mm256_set1_epi32(bits as i32);
+            let all = _mm256_set1_epi32(bits.cast::<i32>().read_unaligned());
             let spread = _mm256_shuffle_epi8(all, Self::bytes(&BYTE_OF_BIT));
             let set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, single), single);
             _mm256_and_si256(set, _mm256_set1_epi8(value as i8))
@@ -158,7 +160,6 @@ impl Simd for Avx2 {
         // SAFETY: see above.
         unsafe { _mm256_shuffle_epi8(a, places) }
     }
-
     #[inline(always)]
     unsafe fn widen(signed: bool, codes: __m256i) -> [__m256i; 2] {
         // SAFETY: see above.
@@ -176,20 +177,6 @@ impl Simd for Avx2 {
     unsafe fn wide_bytes(from: *const u8) -> [__m256i; 2] {
         // SAFETY: see above.
         unsafe { [widened_signed(from), widened_signed(from.add(GROUP / 2))] }
-    }
-    #[inline(always)]
-    unsafe fn parts(wide: [__m256i; 2]) -> [__m256i; 2] {
-        wide
-    }
-    #[inline(always)]
-    unsafe fn subtract(words: __m256i, by: i16) -> __m256i {
-        // SAFETY: see above.
-        unsafe { _mm256_sub_epi16(words, _mm256_set1_epi16(by)) }
-    }
-    #[inline(always)]
-    unsafe fn as_floats(bytes: __m256i) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_castsi256_ps(bytes) }
     }
     #[inline(always)]
     unsafe fn wide_nibbles(from: *const u8) -> [__m256i; 2] {
@@ -222,7 +209,6 @@ impl Simd for Avx2 {
             _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))
         }
     }
-
     #[inline(always)]
     unsafe fn floats(sums: __m256i) -> __m256 {
         // SAFETY: see above.
@@ -232,6 +218,33 @@ impl Simd for Avx2 {
     unsafe fn splat(x: f32) -> __m256 {
         // SAFETY: see above.
         unsafe { _mm256_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+}
+
+impl Simd for Avx2 {
+    #[inline(always)]
+    unsafe fn parts(wide: [__m256i; 2]) -> [__m256i; 2] {
+        wide
+    }
+    #[inline(always)]
+    unsafe fn subtract(words: __m256i, by: i16) -> __m256i {
+        // SAFETY: see above.
+        unsafe { _mm256_sub_epi16(words, _mm256_set1_epi16(by)) }
+    }
+    #[inline(always)]
+    unsafe fn as_floats(bytes: __m256i) -> __m256 {
+        // SAFETY: see above.
+        unsafe { _mm256_castsi256_ps(bytes) }
     }
     #[inline(always)]
     unsafe fn splat_halves(low: f32, high: f32) -> __m256 {
@@ -306,16 +319,6 @@ impl Simd for Avx2 {
                 _mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(of as i64)));
             _mm256_castsi256_ps(_mm256_max_epu32(exponents, _mm256_set1_epi32(1 << 22)))
         }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: __m256, b: __m256) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-    #[inline(always)]
-    unsafe fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256 {
-        // SAFETY: see above.
-        unsafe { _mm256_fmadd_ps(a, b, c) }
     }
     #[inline(always)]
     unsafe fn code_floats(signed: bool, codes: __m256i, part: usize) -> __m256 {

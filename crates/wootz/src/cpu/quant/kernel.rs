@@ -4,8 +4,8 @@
 use std::mem::MaybeUninit;
 
 use super::activations::{Order, X};
-use super::formats::{AT_ONCE, Format, Row};
-use super::vector::{GROUP, Portable, Simd, total};
+use super::formats::{AT_ONCE, Format, Row, Scales};
+use super::vector::{GROUP, Portable, Rows, Simd, Vectors, total};
 
 /// Rows of weights, or of activations, that one call takes at most.
 pub(super) const MOST: usize = 4;
@@ -36,8 +36,8 @@ pub(super) type Decode = unsafe fn(&Row, groups: usize, to: *mut f32);
 
 /// Does something for each of eight groups, whose numbers are known to the compiler.
 macro_rules! each_group {
-    ($groups:ident, $do:expr) => {
-        if $groups == AT_ONCE && S::UNROLLED {
+    ($vectors:ident, $groups:ident, $do:expr) => {
+        if $groups == AT_ONCE && $vectors::UNROLLED {
             $do(0);
             $do(1);
             $do(2);
@@ -54,10 +54,12 @@ macro_rules! each_group {
     };
 }
 
+/// Products of `R` times as many rows as vectors hold.
+///
 /// # Safety
-/// The processor has `S`'s instruction set; rows and activations have the groups.
+/// The processor has `V`'s instruction set; rows and activations have the groups.
 #[inline(always)]
-unsafe fn dot<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: usize>(
+unsafe fn dot<F: Format, V: Rows, const EXACT: bool, const R: usize, const N: usize>(
     rows: &[Row; MOST],
     x: &[X; MOST],
     groups: usize,
@@ -66,21 +68,22 @@ unsafe fn dot<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: us
     // SAFETY: passed on to the caller.
     unsafe {
         if F::APART {
-            rows[..R].iter().for_each(|row| fetch_numbers::<F, S>(row, groups));
+            rows[..R * V::ROWS].iter().for_each(|row| fetch_numbers::<F, V::One>(row, groups));
         }
-        let mut sums = [[S::zero(); N]; R];
-        let mut offsets = [[S::zero(); N]; R];
+        let mut sums = [[V::zero(); N]; R];
+        let mut offsets = [[V::zero(); N]; R];
         let mut scales = [[MaybeUninit::uninit(); N]; R];
         for block in 0..groups.div_ceil(AT_ONCE) {
             let groups = (groups - block * AT_ONCE).min(AT_ONCE);
-            make_scales::<F, S, R, N>(rows, x, block, groups, &mut scales, &mut offsets);
-            multiply::<F, S, EXACT, R, N>(rows, x, block, groups, &scales, &mut sums);
+            make_scales::<F, V, R, N>(rows, x, block, groups, &mut scales, &mut offsets);
+            multiply::<F, V, EXACT, R, N>(rows, x, block, groups, &scales, &mut sums);
         }
-        for r in 0..R {
+        for r in 0..R * V::ROWS {
+            let (vector, row) = (r / V::ROWS, r % V::ROWS);
             for n in 0..N {
-                to[r + n] = total::<S>(sums[r][n]);
+                to[r + n] = total::<V::One>(V::row(sums[vector][n], row));
                 if has_offsets::<F>() {
-                    to[r + n] += total::<S>(offsets[r][n]);
+                    to[r + n] += total::<V::One>(V::row(offsets[vector][n], row));
                 }
             }
         }
@@ -142,7 +145,7 @@ const fn has_offsets<F: Format>() -> bool {
 
 /// The offsets of codes that count from zero, made of those of codes that count from `zero`.
 #[inline(always)]
-pub(super) unsafe fn from_zero<F: Format, S: Simd>(
+pub(super) unsafe fn from_zero<F: Format, S: Vectors>(
     zero: f32,
     scales: S::Floats,
     offsets: S::Floats,
@@ -159,32 +162,51 @@ pub(super) unsafe fn from_zero<F: Format, S: Simd>(
 
 /// The scales of the products of eight groups, or of their halves: one of weights times one of
 /// activations.
-type Products<S> = MaybeUninit<[<S as Simd>::Floats; 2]>;
+type Products<V> = MaybeUninit<[<V as Vectors>::Floats; 2]>;
 
 /// A group of codes, as the level wants it.
-enum Codes<S: Simd> {
-    Bytes(S::Bytes),
-    Wide(S::Wide),
+enum Codes<V: Vectors> {
+    Bytes(V::Bytes),
+    Wide(V::Wide),
+}
+
+/// The scales of the rows of a vector.
+///
+/// # Safety
+/// As for [`dot`].
+#[inline(always)]
+unsafe fn scales_of<F: Format, V: Rows>(rows: &[Row], block: usize, groups: usize) -> Scales<V> {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        let of = |row| match groups {
+            AT_ONCE => F::scales::<V::One>(row, block, AT_ONCE),
+            _ => F::scales::<V::One>(row, block, groups),
+        };
+        let first = of(&rows[0]);
+        let last = if V::ROWS > 1 { of(&rows[1]) } else { first };
+        let join = |a: [_; 2], b: [_; 2]| [V::join([a[0], b[0]]), V::join([a[1], b[1]])];
+        Scales {
+            scales: join(first.scales, last.scales),
+            offsets: join(first.offsets, last.offsets),
+        }
+    }
 }
 
 /// Multiplies scales, and adds what offsets bring.
 #[inline(always)]
-unsafe fn make_scales<F: Format, S: Simd, const R: usize, const N: usize>(
+unsafe fn make_scales<F: Format, V: Rows, const R: usize, const N: usize>(
     rows: &[Row; MOST],
     x: &[X; MOST],
     block: usize,
     groups: usize,
-    to: &mut [[Products<S>; N]; R],
-    sums: &mut [[S::Floats; N]; R],
+    to: &mut [[Products<V>; N]; R],
+    sums: &mut [[V::Floats; N]; R],
 ) {
     let halves = if F::HALVES { 2 } else { 1 };
     // SAFETY: passed on to the caller.
     unsafe {
         for r in 0..R {
-            let of_weights = match groups {
-                AT_ONCE => F::scales::<S>(&rows[r], block, AT_ONCE),
-                _ => F::scales::<S>(&rows[r], block, groups),
-            };
+            let of_weights = scales_of::<F, V>(&rows[r * V::ROWS..], block, groups);
             for n in 0..N {
                 let side = &*x[n].sides.add(block);
                 let (of_x, sums_of_x) = match F::HALVES {
@@ -193,15 +215,15 @@ unsafe fn make_scales<F: Format, S: Simd, const R: usize, const N: usize>(
                 };
                 for half in 0..halves {
                     let at = AT_ONCE * half;
-                    let product = S::mul(of_weights.scales[half], S::load_floats(of_x.add(at)));
+                    let product = V::mul(of_weights.scales[half], V::load_same(of_x.add(at)));
                     // Volatile, so that the compiler does not move numbers about in registers: for
                     // that there are the fewest units.
-                    to[r][n].as_mut_ptr().cast::<S::Floats>().add(half).write_volatile(product);
+                    to[r][n].as_mut_ptr().cast::<V::Floats>().add(half).write_volatile(product);
                     if has_offsets::<F>() {
                         let (scales, offsets) = (of_weights.scales[half], of_weights.offsets[half]);
-                        let offsets = from_zero::<F, S>(F::ZERO.into(), scales, offsets);
-                        let x = S::load_floats(sums_of_x.add(at));
-                        sums[r][n] = S::mul_add(offsets, x, sums[r][n]);
+                        let offsets = from_zero::<F, V>(F::ZERO.into(), scales, offsets);
+                        let x = V::load_same(sums_of_x.add(at));
+                        sums[r][n] = V::mul_add(offsets, x, sums[r][n]);
                     }
                 }
             }
@@ -211,41 +233,42 @@ unsafe fn make_scales<F: Format, S: Simd, const R: usize, const N: usize>(
 
 /// Adds the products of at most eight groups.
 #[inline(always)]
-unsafe fn multiply<F: Format, S: Simd, const EXACT: bool, const R: usize, const N: usize>(
+unsafe fn multiply<F: Format, V: Rows, const EXACT: bool, const R: usize, const N: usize>(
     rows: &[Row; MOST],
     x: &[X; MOST],
     block: usize,
     groups: usize,
-    scales: &[[Products<S>; N]; R],
-    sums: &mut [[S::Floats; N]; R],
+    scales: &[[Products<V>; N]; R],
+    sums: &mut [[V::Floats; N]; R],
 ) {
     // SAFETY: passed on to the caller.
     unsafe {
         let bytes = if EXACT { 2 * GROUP } else { GROUP };
-        for row in &rows[..R] {
+        for row in &rows[..R * V::ROWS] {
             for line in (0..F::BYTES).step_by(LINE) {
-                S::prefetch(row.codes.wrapping_add(block * F::BYTES + line + AHEAD));
+                V::One::prefetch(row.codes.wrapping_add(block * F::BYTES + line + AHEAD));
             }
         }
-        each_group!(groups, |group: usize| {
+        each_group!(V, groups, |group: usize| {
             let at = (block * AT_ONCE + group) * bytes;
             for r in 0..R {
-                let codes: Codes<S> = match EXACT {
-                    true => Codes::Wide(F::wide_codes::<S>(&rows[r], block, group)),
-                    false => Codes::Bytes(F::dot_codes::<S>(&rows[r], block, group)),
+                let place = V::place(&rows[r * V::ROWS..]);
+                let codes: Codes<V> = match EXACT {
+                    true => Codes::Wide(F::wide_codes::<V>(place, block, group)),
+                    false => Codes::Bytes(F::dot_codes::<V>(place, block, group)),
                 };
                 for n in 0..N {
                     let x = x[n].codes.add(at);
-                    let products = S::floats(match codes {
-                        Codes::Wide(codes) => S::dot_wide(codes, x),
-                        Codes::Bytes(codes) => S::dot(F::SIGNED, codes, x),
+                    let products = V::floats(match codes {
+                        Codes::Wide(codes) => V::dot_wide(codes, x),
+                        Codes::Bytes(codes) => V::dot(F::SIGNED, codes, x),
                     });
-                    let scales = scales[r][n].as_ptr().cast::<f32>();
+                    let scales = scales[r][n].as_ptr().cast::<V::Floats>();
                     let scale = match F::HALVES {
-                        true => S::splat_halves(*scales.add(2 * group), *scales.add(2 * group + 1)),
-                        false => S::splat(*scales.add(group)),
+                        true => V::spread_halves(&*scales.add(group / 4), group % 4),
+                        false => V::spread(&*scales, group),
                     };
-                    sums[r][n] = S::mul_add(products, scale, sums[r][n]);
+                    sums[r][n] = V::mul_add(products, scale, sums[r][n]);
                 }
             }
         });
@@ -267,8 +290,8 @@ unsafe fn decode<F: Format, S: Simd>(row: &Row, groups: usize, to: *mut f32) {
                 S::store_floats(side.scales[half], scales.as_mut_ptr().add(at));
                 S::store_floats(side.offsets[half], offsets.as_mut_ptr().add(at));
             }
-            each_group!(groups, |group: usize| {
-                let codes = F::codes::<S>(row, block, group);
+            each_group!(S, groups, |group: usize| {
+                let codes = F::codes::<S>(row.codes, block, group);
                 let to = to.add((block * AT_ONCE + group) * GROUP);
                 for part in 0..GROUP / 8 {
                     let at = if F::HALVES { 2 * group + part / 2 } else { group };
@@ -293,7 +316,7 @@ unsafe fn decode<F: Format, S: Simd>(row: &Row, groups: usize, to: *mut f32) {
 
 /// The kernels compiled for an instruction set.
 macro_rules! instruction_set {
-    ($name:ident, $simd:ty, $dot:ident, $(#[$attribute:meta])*) => {
+    ($name:ident, $simd:ty, $rows:ty, $dot:ident, $(#[$attribute:meta])*) => {
         pub(super) mod $name {
             use super::*;
 
@@ -309,6 +332,18 @@ macro_rules! instruction_set {
             }
 
             $(#[$attribute])*
+            unsafe fn several<F: Format, const EXACT: bool>(
+                rows: &[Row; MOST],
+                x: &[X; MOST],
+                groups: usize,
+                to: &mut [f32; MOST],
+            ) {
+                const VECTORS: usize = AT_A_TIME / <$rows as Rows>::ROWS;
+                // SAFETY: passed on to the caller.
+                unsafe { super::$dot::<F, $rows, EXACT, VECTORS, 1>(rows, x, groups, to) }
+            }
+
+            $(#[$attribute])*
             unsafe fn decode<F: Format>(row: &Row, groups: usize, to: *mut f32) {
                 // SAFETY: passed on to the caller.
                 unsafe { super::decode::<F, $simd>(row, groups, to) }
@@ -318,8 +353,8 @@ macro_rules! instruction_set {
                 Kernels {
                     orders: F::ORDERS,
                     dots: [
-                        [dot::<F, false, AT_A_TIME, 1>, dot::<F, false, 1, 2>, dot::<F, false, 1, MOST>],
-                        [dot::<F, true, AT_A_TIME, 1>, dot::<F, true, 1, 2>, dot::<F, true, 1, MOST>],
+                        [several::<F, false>, dot::<F, false, 1, 2>, dot::<F, false, 1, MOST>],
+                        [several::<F, true>, dot::<F, true, 1, 2>, dot::<F, true, 1, MOST>],
                     ],
                     decode: decode::<F>,
                 }
@@ -328,11 +363,13 @@ macro_rules! instruction_set {
     };
 }
 
-instruction_set!(any, Portable, one_by_one,);
+instruction_set!(any, Portable, Portable, one_by_one,);
 #[cfg(target_arch = "x86_64")]
-instruction_set!(avx2, super::super::avx2::Avx2, dot, #[target_feature(enable = "avx2,fma,f16c")]);
+instruction_set!(avx2, super::super::avx2::Avx2, super::super::avx2::Avx2, dot,
+    #[target_feature(enable = "avx2,fma,f16c")]);
 #[cfg(target_arch = "x86_64")]
-instruction_set!(vnni, super::super::vnni::Vnni, dot,
+instruction_set!(vnni, super::super::vnni::Vnni, super::super::two::Two, dot,
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]);
 #[cfg(target_arch = "aarch64")]
-instruction_set!(neon, super::super::neon::Neon, dot, #[target_feature(enable = "neon,dotprod")]);
+instruction_set!(neon, super::super::neon::Neon, super::super::neon::Neon, dot,
+    #[target_feature(enable = "neon,dotprod")]);

@@ -21,6 +21,8 @@ mod product;
 #[cfg(test)]
 mod tests;
 mod tiles;
+#[cfg(target_arch = "x86_64")]
+mod two;
 mod vector;
 #[cfg(target_arch = "x86_64")]
 mod vnni;

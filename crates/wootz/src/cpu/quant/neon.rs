@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 use std::arch::asm;
 
 use super::tiles::{Lanes, Products};
-use super::vector::{GROUP, Simd};
+use super::vector::{GROUP, Simd, Vectors, first_bytes};
 
 #[derive(Clone, Copy)]
 pub(super) struct Neon;
@@ -54,7 +54,8 @@ unsafe fn words(bytes: uint8x16_t, f: impl Fn(uint16x8_t) -> uint16x8_t) -> uint
 
 // SAFETY (of all blocks below): NEON is part of aarch64; the caller has the dot product and gives
 // readable or writable memory of the vectors' sizes.
-impl Simd for Neon {
+impl Vectors for Neon {
+    type Place = *const u8;
     type Bytes = Two<uint8x16_t>;
     type Wide = Two<[int16x8_t; 2]>;
     type Sums = Two<int32x4_t>;
@@ -76,9 +77,10 @@ impl Simd for Neon {
         unsafe { Two(vld1q_u8(low), vld1q_u8(high)) }
     }
     #[inline(always)]
-    unsafe fn twice(bytes: u128) -> Self::Bytes {
+    unsafe fn few(from: *const u8, count: usize) -> Self::Bytes {
         // SAFETY: see above.
         unsafe {
+            let bytes = first_bytes(from, count);
             let (low, high) = (vcreate_u8(bytes as u64), vcreate_u8((bytes >> 64) as u64));
             Two(vcombine_u8(low, high), vcombine_u8(low, high))
         }
@@ -100,12 +102,13 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn where_set(bits: u32, value: u8) -> Self::Bytes {
+    unsafe fn where_set(bits: *const u8, value: u8) -> Self::Bytes {
         // SAFETY: see above.
         unsafe {
             const SINGLE: [u8; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
             let single = vcombine_u8(vld1_u8(SINGLE.as_ptr()), vld1_u8(SINGLE.as_ptr()));
-            let [a, b, c, d] = bits.to_le_bytes().map(|byte| vdup_n_u8(byte));
+            let bits = bits.cast::<[u8; 4]>().read_unaligned();
+            let [a, b, c, d] = bits.map(|byte| vdup_n_u8(byte));
             Two(vcombine_u8(a, b), vcombine_u8(c, d))
                 .map(|bits| vandq_u8(vtstq_u8(bits, single), vdupq_n_u8(value)))
         }
@@ -145,7 +148,6 @@ impl Simd for Neon {
         // SAFETY: see above.
         a.zip(places, |a, places| unsafe { vqtbl1q_u8(a, places) })
     }
-
     #[inline(always)]
     unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide {
         // SAFETY: see above.
@@ -170,22 +172,6 @@ impl Simd for Neon {
         }
     }
     #[inline(always)]
-    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
-        // SAFETY: see above.
-        let part = |i: usize| wide.map(|words| unsafe { vreinterpretq_u8_s16(words[i]) });
-        [part(0), part(1)]
-    }
-    #[inline(always)]
-    unsafe fn subtract(a: Self::Bytes, by: i16) -> Self::Bytes {
-        // SAFETY: see above.
-        a.map(|a| unsafe { words(a, |a| vsubq_u16(a, vdupq_n_u16(by as u16))) })
-    }
-    #[inline(always)]
-    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats {
-        // SAFETY: see above.
-        bytes.map(|bytes| unsafe { vreinterpretq_f32_u8(bytes) })
-    }
-    #[inline(always)]
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums {
         // SAFETY: see above.
         unsafe {
@@ -204,7 +190,6 @@ impl Simd for Neon {
         // SAFETY: see above. Codes that are not signed are below 128, and so the same.
         unsafe { codes.zip(Self::load(activations), |a, b| sdot(vdupq_n_s32(0), a, b)) }
     }
-
     #[inline(always)]
     unsafe fn floats(sums: Self::Sums) -> Self::Floats {
         // SAFETY: see above.
@@ -214,6 +199,35 @@ impl Simd for Neon {
     unsafe fn splat(x: f32) -> Self::Floats {
         // SAFETY: see above.
         unsafe { Two(vdupq_n_f32(x), vdupq_n_f32(x)) }
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        // SAFETY: see above.
+        a.zip(b, |a, b| unsafe { vmulq_f32(a, b) })
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // SAFETY: see above.
+        a.zip(b, |a, b| (a, b)).zip(c, |(a, b), c| unsafe { vfmaq_f32(c, a, b) })
+    }
+}
+
+impl Simd for Neon {
+    #[inline(always)]
+    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
+        // SAFETY: see above.
+        let part = |i: usize| wide.map(|words| unsafe { vreinterpretq_u8_s16(words[i]) });
+        [part(0), part(1)]
+    }
+    #[inline(always)]
+    unsafe fn subtract(a: Self::Bytes, by: i16) -> Self::Bytes {
+        // SAFETY: see above.
+        a.map(|a| unsafe { words(a, |a| vsubq_u16(a, vdupq_n_u16(by as u16))) })
+    }
+    #[inline(always)]
+    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats {
+        // SAFETY: see above.
+        bytes.map(|bytes| unsafe { vreinterpretq_f32_u8(bytes) })
     }
     #[inline(always)]
     unsafe fn splat_halves(low: f32, high: f32) -> Self::Floats {
@@ -307,16 +321,6 @@ impl Simd for Neon {
                 vreinterpretq_f32_u32(bits)
             })
         }
-    }
-    #[inline(always)]
-    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        // SAFETY: see above.
-        a.zip(b, |a, b| unsafe { vmulq_f32(a, b) })
-    }
-    #[inline(always)]
-    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
-        // SAFETY: see above.
-        a.zip(b, |a, b| (a, b)).zip(c, |(a, b), c| unsafe { vfmaq_f32(c, a, b) })
     }
     #[inline(always)]
     unsafe fn code_floats(signed: bool, codes: Self::Bytes, part: usize) -> Self::Floats {

@@ -236,7 +236,7 @@ unsafe fn pack<F: Format, S: Simd, const WORDS: bool>(
                 let mut codes = [[S::zero(); PACKED]; 2];
                 for (i, row) in rows.iter().enumerate() {
                     if WORDS {
-                        let parts = S::parts(F::wide_codes::<S>(row, block, group));
+                        let parts = S::parts(F::wide_codes::<S>(row.codes, block, group));
                         for (part, codes) in parts.into_iter().zip(&mut codes) {
                             let part = match F::ZERO {
                                 0 => part,
@@ -245,7 +245,7 @@ unsafe fn pack<F: Format, S: Simd, const WORDS: bool>(
                             codes[i] = S::as_floats(part);
                         }
                     } else {
-                        let mut bytes = F::dot_codes::<S>(row, block, group);
+                        let mut bytes = F::dot_codes::<S>(row.codes, block, group);
                         if F::SIGNED {
                             bytes = S::xor(bytes, S::bytes(&[to.flip; GROUP]));
                         }

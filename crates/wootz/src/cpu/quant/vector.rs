@@ -3,16 +3,33 @@
 
 use half::f16;
 
+use super::formats::Row;
+
 /// Codes in a group: what one vector holds, and what shares an activation scale.
 pub(super) const GROUP: usize = 32;
 
-/// The operations that formats and the dot product are made of. Halves of the bytes belong to halves
-/// of the sums: the first four sums are of the first sixteen bytes.
+/// Where the codes of rows lie: an address for each row.
+pub(super) trait Place: Copy {
+    /// So many bytes on in every row.
+    fn plus(self, bytes: usize) -> Self;
+}
+
+impl Place for *const u8 {
+    #[inline(always)]
+    fn plus(self, bytes: usize) -> Self {
+        self.wrapping_add(bytes)
+    }
+}
+
+/// What formats unpack codes with, and what multiplies them. Vectors are of one row of weights, or of several: each then
+/// has the bytes of one row after those of the other, and so on, and everything below is said of a row. Halves of the
+/// bytes belong to halves of the sums: the first four sums are of the first sixteen bytes.
 ///
 /// # Safety
 /// Methods may run only on a processor that has the instruction set; pointers must be valid for what
 /// is read, and need no alignment.
-pub(super) trait Simd: Copy + 'static {
+pub(super) trait Vectors: Copy + 'static {
+    type Place: Place;
     /// Thirty-two bytes, or sixteen words of 16 bits.
     type Bytes: Copy;
     /// Thirty-two words of 16 bits.
@@ -29,17 +46,17 @@ pub(super) trait Simd: Copy + 'static {
     /// Bytes that stand in the program.
     unsafe fn bytes(from: &[u8; GROUP]) -> Self::Bytes;
     /// Thirty-two bytes from memory.
-    unsafe fn load(from: *const u8) -> Self::Bytes;
+    unsafe fn load(from: Self::Place) -> Self::Bytes;
     /// Sixteen bytes from each of two places.
-    unsafe fn halves(low: *const u8, high: *const u8) -> Self::Bytes;
-    /// Sixteen bytes, the lowest first, twice.
-    unsafe fn twice(bytes: u128) -> Self::Bytes;
+    unsafe fn halves(low: Self::Place, high: Self::Place) -> Self::Bytes;
+    /// Sixteen bytes twice, of which the first 4, 8 or 12 are from memory, and the others of no interest.
+    unsafe fn few(from: Self::Place, count: usize) -> Self::Bytes;
     /// The low nibbles of sixteen bytes, then their high nibbles.
-    unsafe fn nibbles(from: *const u8) -> Self::Bytes;
+    unsafe fn nibbles(from: Self::Place) -> Self::Bytes;
     /// The low and the high nibble of the first of sixteen bytes, then those of the second, …
-    unsafe fn nibble_pairs(from: *const u8) -> Self::Bytes;
-    /// `value` where a bit is set, else zero.
-    unsafe fn where_set(bits: u32, value: u8) -> Self::Bytes;
+    unsafe fn nibble_pairs(from: Self::Place) -> Self::Bytes;
+    /// `value` where one of thirty-two bits is set, else zero.
+    unsafe fn where_set(bits: Self::Place, value: u8) -> Self::Bytes;
     unsafe fn and(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     unsafe fn or(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
     unsafe fn xor(a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
@@ -54,18 +71,12 @@ pub(super) trait Simd: Copy + 'static {
     /// Codes as words of 16 bits: the even ones, then the odd ones. They are signed, or else below 256.
     unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide;
     /// The low nibbles of sixteen bytes, then their high nibbles.
-    unsafe fn wide_nibbles(from: *const u8) -> Self::Wide {
+    unsafe fn wide_nibbles(from: Self::Place) -> Self::Wide {
         // SAFETY: passed on to the caller.
         unsafe { Self::widen(false, Self::nibble_pairs(from)) }
     }
     /// Thirty-two bytes with a sign, in their order.
-    unsafe fn wide_bytes(from: *const u8) -> Self::Wide;
-    /// Words as they are multiplied with those of activations, the first sixteen and the last.
-    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2];
-    /// Words less a number.
-    unsafe fn subtract(words: Self::Bytes, by: i16) -> Self::Bytes;
-    /// The same bits.
-    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats;
+    unsafe fn wide_bytes(from: Self::Place) -> Self::Wide;
     /// The dot product of a group with activations of 16 bits in the same order.
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums;
     /// The dot product of a group with activations of 8 bits. Codes are signed, or else below 128.
@@ -73,11 +84,86 @@ pub(super) trait Simd: Copy + 'static {
 
     /// The sums as floats.
     unsafe fn floats(sums: Self::Sums) -> Self::Floats;
+    unsafe fn splat(x: f32) -> Self::Floats;
     unsafe fn zero() -> Self::Floats {
         // SAFETY: passed on to the caller.
         unsafe { Self::splat(0.0) }
     }
-    unsafe fn splat(x: f32) -> Self::Floats;
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a * b + c`.
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+}
+
+/// Vectors of as many rows as are multiplied together.
+///
+/// # Safety
+/// As for [`Vectors`].
+pub(super) trait Rows: Vectors {
+    /// What has one row: the scales of rows are read one after the other.
+    type One: Simd;
+    const ROWS: usize;
+
+    /// Where the codes of the first rows lie.
+    fn place(rows: &[Row]) -> Self::Place;
+    /// The floats of each row. There are always two; only so many as there are rows are taken.
+    unsafe fn join(rows: [<Self::One as Vectors>::Floats; 2]) -> Self::Floats;
+    /// Eight floats for each row.
+    unsafe fn load_same(from: *const f32) -> Self::Floats;
+    /// One of eight floats in all places of its row.
+    unsafe fn spread(from: &Self::Floats, number: usize) -> Self::Floats;
+    /// The same with two of them, number `2 * pair` and the next: one for the sums of each half.
+    unsafe fn spread_halves(from: &Self::Floats, pair: usize) -> Self::Floats;
+    /// The floats of one row.
+    unsafe fn row(x: Self::Floats, row: usize) -> <Self::One as Vectors>::Floats;
+}
+
+impl<S: Simd> Rows for S {
+    type One = S;
+    const ROWS: usize = 1;
+
+    #[inline(always)]
+    fn place(rows: &[Row]) -> *const u8 {
+        rows[0].codes
+    }
+    #[inline(always)]
+    unsafe fn join([only, _]: [S::Floats; 2]) -> S::Floats {
+        only
+    }
+    #[inline(always)]
+    unsafe fn load_same(from: *const f32) -> S::Floats {
+        // SAFETY: passed on to the caller.
+        unsafe { S::load_floats(from) }
+    }
+    #[inline(always)]
+    unsafe fn spread(from: &S::Floats, number: usize) -> S::Floats {
+        // SAFETY: passed on to the caller; eight floats lie there.
+        unsafe { S::splat(*std::ptr::from_ref(from).cast::<f32>().add(number)) }
+    }
+    #[inline(always)]
+    unsafe fn spread_halves(from: &S::Floats, pair: usize) -> S::Floats {
+        // SAFETY: as above.
+        unsafe {
+            let two = std::ptr::from_ref(from).cast::<f32>().add(2 * pair);
+            S::splat_halves(*two, *two.add(1))
+        }
+    }
+    #[inline(always)]
+    unsafe fn row(x: S::Floats, _: usize) -> S::Floats {
+        x
+    }
+}
+
+/// Vectors of one row, and what else is done with its scales and codes.
+///
+/// # Safety
+/// As for [`Vectors`].
+pub(super) trait Simd: Vectors<Place = *const u8> {
+    /// Words as they are multiplied with those of activations, the first sixteen and the last.
+    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2];
+    /// Words less a number.
+    unsafe fn subtract(words: Self::Bytes, by: i16) -> Self::Bytes;
+    /// The same bits.
+    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats;
     /// One number for the sums of each half.
     unsafe fn splat_halves(low: f32, high: f32) -> Self::Floats;
     unsafe fn load_floats(from: *const f32) -> Self::Floats;
@@ -93,9 +179,6 @@ pub(super) trait Simd: Copy + 'static {
     unsafe fn from_i8(from: u64) -> Self::Floats;
     /// Two to the power of each byte less 127; for 255 infinity.
     unsafe fn powers(of: u64) -> Self::Floats;
-    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats;
-    /// `a * b + c`.
-    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
     /// Eight codes, from `8 * part` on, as floats.
     unsafe fn code_floats(signed: bool, codes: Self::Bytes, part: usize) -> Self::Floats;
     /// Rows as columns.
@@ -121,7 +204,7 @@ pub(super) trait Simd: Copy + 'static {
 
 /// The same byte thirty-two times.
 #[inline(always)]
-pub(super) unsafe fn all<S: Simd>(byte: u8) -> S::Bytes {
+pub(super) unsafe fn all<S: Vectors>(byte: u8) -> S::Bytes {
     // SAFETY: passed on to the caller.
     unsafe { S::bytes(&[byte; GROUP]) }
 }
@@ -141,6 +224,22 @@ pub(super) unsafe fn total<S: Simd>(x: S::Floats) -> f32 {
 #[inline(always)]
 pub(super) fn even_first(i: usize) -> usize {
     i / 2 + GROUP / 2 * (i % 2)
+}
+
+/// The first 4, 8 or 12 bytes, the lowest first. Nothing past them is read.
+#[inline(always)]
+pub(super) unsafe fn first_bytes(from: *const u8, count: usize) -> u128 {
+    // SAFETY: the caller gives the bytes.
+    unsafe {
+        match count {
+            4 => u32::from_le_bytes(read(from)).into(),
+            8 => u64::from_le_bytes(read(from)).into(),
+            _ => {
+                let (low, high): ([u8; 8], [u8; 4]) = (read(from), read(from.add(8)));
+                u128::from(u64::from_le_bytes(low)) | u128::from(u32::from_le_bytes(high)) << 64
+            }
+        }
+    }
 }
 
 /// Plain loops.
@@ -163,13 +262,14 @@ unsafe fn read<const N: usize>(from: *const u8) -> [u8; N] {
     unsafe { from.cast::<[u8; N]>().read_unaligned() }
 }
 
-impl Simd for Portable {
+impl Vectors for Portable {
+    type Place = *const u8;
     type Bytes = [u8; GROUP];
     type Wide = [i16; GROUP];
     type Sums = [i32; 8];
     type Floats = [f32; 8];
-    const UNROLLED: bool = false;
 
+    const UNROLLED: bool = false;
     #[inline(always)]
     unsafe fn bytes(from: &[u8; GROUP]) -> Self::Bytes {
         *from
@@ -186,8 +286,9 @@ impl Simd for Portable {
         std::array::from_fn(|i| if i < 16 { low[i] } else { high[i - 16] })
     }
     #[inline(always)]
-    unsafe fn twice(bytes: u128) -> Self::Bytes {
-        let bytes = bytes.to_le_bytes();
+    unsafe fn few(from: *const u8, count: usize) -> Self::Bytes {
+        // SAFETY: passed on to the caller.
+        let bytes = unsafe { first_bytes(from, count) }.to_le_bytes();
         std::array::from_fn(|i| bytes[i % 16])
     }
     #[inline(always)]
@@ -203,7 +304,9 @@ impl Simd for Portable {
         std::array::from_fn(|i| from[i / 2] >> (4 * (i % 2)) & 15)
     }
     #[inline(always)]
-    unsafe fn where_set(bits: u32, value: u8) -> Self::Bytes {
+    unsafe fn where_set(bits: *const u8, value: u8) -> Self::Bytes {
+        // SAFETY: passed on to the caller.
+        let bits = u32::from_le_bytes(unsafe { read(bits) });
         std::array::from_fn(|i| (bits >> i & 1) as u8 * value)
     }
     #[inline(always)]
@@ -234,7 +337,6 @@ impl Simd for Portable {
     unsafe fn shuffle(a: Self::Bytes, places: Self::Bytes) -> Self::Bytes {
         std::array::from_fn(|i| a[i / 16 * 16 + (places[i] & 15) as usize])
     }
-
     #[inline(always)]
     unsafe fn widen(signed: bool, codes: Self::Bytes) -> Self::Wide {
         let mut wide = [0; GROUP];
@@ -248,22 +350,6 @@ impl Simd for Portable {
         // SAFETY: passed on to the caller.
         let bytes: [u8; GROUP] = unsafe { read(from) };
         bytes.map(|byte| byte as i8 as i16)
-    }
-    #[inline(always)]
-    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
-        let bytes = |part: usize| {
-            let word = |i: usize| wide[GROUP / 2 * part + i / 2].to_le_bytes();
-            std::array::from_fn(|i| word(i)[i % 2])
-        };
-        [bytes(0), bytes(1)]
-    }
-    #[inline(always)]
-    unsafe fn subtract(a: Self::Bytes, by: i16) -> Self::Bytes {
-        words(a, |_, word| word.wrapping_sub(by as u16))
-    }
-    #[inline(always)]
-    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats {
-        std::array::from_fn(|i| f32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * i + byte])))
     }
     #[inline(always)]
     unsafe fn dot_wide(codes: Self::Wide, activations: *const u8) -> Self::Sums {
@@ -285,7 +371,6 @@ impl Simd for Portable {
         }
         sums
     }
-
     #[inline(always)]
     unsafe fn floats(sums: Self::Sums) -> Self::Floats {
         sums.map(|sum| sum as f32)
@@ -293,6 +378,35 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::Floats {
         [x; 8]
+    }
+    #[inline(always)]
+    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
+        // In one rounding, though slow without the instruction: what is decoded must be the same on
+        // every processor.
+        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
+    }
+}
+
+impl Simd for Portable {
+    #[inline(always)]
+    unsafe fn parts(wide: Self::Wide) -> [Self::Bytes; 2] {
+        let bytes = |part: usize| {
+            let word = |i: usize| wide[GROUP / 2 * part + i / 2].to_le_bytes();
+            std::array::from_fn(|i| word(i)[i % 2])
+        };
+        [bytes(0), bytes(1)]
+    }
+    #[inline(always)]
+    unsafe fn subtract(a: Self::Bytes, by: i16) -> Self::Bytes {
+        words(a, |_, word| word.wrapping_sub(by as u16))
+    }
+    #[inline(always)]
+    unsafe fn as_floats(bytes: Self::Bytes) -> Self::Floats {
+        std::array::from_fn(|i| f32::from_le_bytes(std::array::from_fn(|byte| bytes[4 * i + byte])))
     }
     #[inline(always)]
     unsafe fn splat_halves(low: f32, high: f32) -> Self::Floats {
@@ -337,16 +451,6 @@ impl Simd for Portable {
     unsafe fn powers(of: u64) -> Self::Floats {
         // The exponent of a float; the power of zero is below the normal ones.
         of.to_le_bytes().map(|byte| f32::from_bits(((byte as u32) << 23).max(1 << 22)))
-    }
-    #[inline(always)]
-    unsafe fn mul(a: Self::Floats, b: Self::Floats) -> Self::Floats {
-        std::array::from_fn(|i| a[i] * b[i])
-    }
-    #[inline(always)]
-    unsafe fn mul_add(a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats {
-        // In one rounding, though slow without the instruction: what is decoded must be the same on
-        // every processor.
-        std::array::from_fn(|i| a[i].mul_add(b[i], c[i]))
     }
     #[inline(always)]
     unsafe fn code_floats(signed: bool, codes: Self::Bytes, part: usize) -> Self::Floats {

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::avx2::Avx2;
 use super::tiles::{Lanes, Products};
-use super::vector::{GROUP, Simd};
+use super::vector::{GROUP, Simd, Vectors};
 
 /// [`Avx2`] with shorter dot products.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ pub(super) fn detected() -> bool {
 /// addition.
 #[inline]
 #[target_feature(enable = "avx512f,avx512vnni")]
-unsafe fn dot_words(mut sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+pub(super) unsafe fn dot_words(mut sums: __m512i, codes: __m512i, x: __m512i) -> __m512i {
     // SAFETY: the caller has the instruction, which touches nothing but its registers.
     unsafe {
         asm!(
@@ -71,16 +71,17 @@ unsafe fn dot_fewer_words(mut sums: __m256i, codes: __m256i, x: __m256i) -> __m2
 // SAFETY (of all blocks below): the caller has the instruction set and gives readable or writable
 // memory of the vectors' sizes; no instruction here needs alignment.
 macro_rules! as_avx2 {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+    ($of:ident: $(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         #[inline(always)]
         unsafe fn $name($($argument: $type),*) $(-> $result)? {
             // SAFETY: see above.
-            unsafe { <Avx2 as Simd>::$name($($argument),*) }
+            unsafe { <Avx2 as $of>::$name($($argument),*) }
         }
     )*};
 }
 
-impl Simd for Vnni {
+impl Vectors for Vnni {
+    type Place = *const u8;
     type Bytes = __m256i;
     type Wide = [__m256i; 2];
     type Sums = __m256i;
@@ -108,14 +109,14 @@ impl Simd for Vnni {
         }
     }
 
-    as_avx2! {
+    as_avx2! { Vectors:
         fn bytes(from: &[u8; GROUP]) -> __m256i;
         fn load(from: *const u8) -> __m256i;
         fn halves(low: *const u8, high: *const u8) -> __m256i;
-        fn twice(bytes: u128) -> __m256i;
+        fn few(from: *const u8, count: usize) -> __m256i;
         fn nibbles(from: *const u8) -> __m256i;
         fn nibble_pairs(from: *const u8) -> __m256i;
-        fn where_set(bits: u32, value: u8) -> __m256i;
+        fn where_set(bits: *const u8, value: u8) -> __m256i;
         fn and(a: __m256i, b: __m256i) -> __m256i;
         fn or(a: __m256i, b: __m256i) -> __m256i;
         fn xor(a: __m256i, b: __m256i) -> __m256i;
@@ -126,11 +127,18 @@ impl Simd for Vnni {
         fn widen(signed: bool, codes: __m256i) -> [__m256i; 2];
         fn wide_nibbles(from: *const u8) -> [__m256i; 2];
         fn wide_bytes(from: *const u8) -> [__m256i; 2];
+        fn floats(sums: __m256i) -> __m256;
+        fn splat(x: f32) -> __m256;
+        fn mul(a: __m256, b: __m256) -> __m256;
+        fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256;
+    }
+}
+
+impl Simd for Vnni {
+    as_avx2! { Simd:
         fn parts(wide: [__m256i; 2]) -> [__m256i; 2];
         fn subtract(words: __m256i, by: i16) -> __m256i;
         fn as_floats(bytes: __m256i) -> __m256;
-        fn floats(sums: __m256i) -> __m256;
-        fn splat(x: f32) -> __m256;
         fn splat_halves(low: f32, high: f32) -> __m256;
         fn load_floats(from: *const f32) -> __m256;
         fn store_floats(x: __m256, to: *mut f32);
@@ -141,8 +149,6 @@ impl Simd for Vnni {
         fn from_u8(from: u64) -> __m256;
         fn from_i8(from: u64) -> __m256;
         fn powers(of: u64) -> __m256;
-        fn mul(a: __m256, b: __m256) -> __m256;
-        fn mul_add(a: __m256, b: __m256, c: __m256) -> __m256;
         fn code_floats(signed: bool, codes: __m256i, part: usize) -> __m256;
         fn transpose(rows: [__m256; 8]) -> [__m256; 8];
         fn prefetch(at: *const u8);

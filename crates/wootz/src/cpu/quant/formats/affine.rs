@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 
 use super::{AT_ONCE, Format, Numbers, Order, Row, Scales, both, read, with_offsets};
-use crate::cpu::quant::vector::{GROUP, Simd, all};
+use crate::cpu::quant::vector::{GROUP, Place, Simd, Vectors, all};
 
 /// Codes of `BITS` bits, element `i` of a row at bit `i · BITS`.
 pub(in super::super) struct Affine<const BITS: usize>;
@@ -30,30 +30,30 @@ impl<const BITS: usize> Format for Affine<BITS> {
     }
 
     #[inline(always)]
-    unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+    unsafe fn wide_codes<S: Vectors>(at: S::Place, block: usize, group: usize) -> S::Wide {
         // SAFETY: passed on to the caller.
         unsafe {
             match BITS {
-                4 => S::wide_nibbles(Self::group(row, block, group)),
-                _ => S::widen(Self::SIGNED, Self::codes::<S>(row, block, group)),
+                4 => S::wide_nibbles(Self::group(at, block, group)),
+                _ => S::widen(Self::SIGNED, Self::codes::<S>(at, block, group)),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn dot_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+    unsafe fn dot_codes<S: Vectors>(at: S::Place, block: usize, group: usize) -> S::Bytes {
         // SAFETY: passed on to the caller.
         unsafe {
             match BITS {
-                4 => S::nibbles(Self::group(row, block, group)),
-                _ => Self::codes::<S>(row, block, group),
+                4 => S::nibbles(Self::group(at, block, group)),
+                _ => Self::codes::<S>(at, block, group),
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
-        let from = Self::group(row, block, group);
+    unsafe fn codes<S: Vectors>(at: S::Place, block: usize, group: usize) -> S::Bytes {
+        let from = Self::group(at, block, group);
         // SAFETY: passed on to the caller.
         unsafe {
             match BITS {
@@ -70,8 +70,8 @@ impl<const BITS: usize> Affine<BITS> {
     const GROUP_BYTES: usize = GROUP * BITS / 8;
 
     #[inline(always)]
-    fn group(row: &Row, block: usize, group: usize) -> *const u8 {
-        row.codes.wrapping_add((AT_ONCE * block + group) * Self::GROUP_BYTES)
+    fn group<P: Place>(at: P, block: usize, group: usize) -> P {
+        at.plus((AT_ONCE * block + group) * Self::GROUP_BYTES)
     }
 
     /// Each word of 16 bits gets the two bytes that a pair of codes lies in.
@@ -105,17 +105,12 @@ impl<const BITS: usize> Affine<BITS> {
     };
 
     #[inline(always)]
-    unsafe fn any_width<S: Simd>(from: *const u8) -> S::Bytes {
+    unsafe fn any_width<S: Vectors>(from: S::Place) -> S::Bytes {
         // SAFETY: passed on to the caller. Nothing past the group is read.
         unsafe {
             let bytes = match Self::GROUP_BYTES {
-                4 => S::twice(read::<u32>(from).into()),
-                8 => S::twice(read::<u64>(from).into()),
-                12 => {
-                    let last = u128::from(read::<u32>(from.add(8)));
-                    S::twice(u128::from(read::<u64>(from)) | last << 64)
-                }
-                bytes => S::halves(from, from.add(bytes - 16)),
+                bytes @ ..16 => S::few(from, bytes),
+                bytes => S::halves(from, from.plus(bytes - 16)),
             };
             let pairs = S::shuffle(bytes, S::bytes(&Self::PLACES));
             let pairs = S::multiply(pairs, S::bytes(&Self::MOVES));
@@ -132,7 +127,7 @@ impl<const BITS: usize> Affine<BITS> {
 
 /// The same word sixteen times.
 #[inline(always)]
-unsafe fn words<S: Simd>(word: u16) -> S::Bytes {
+unsafe fn words<S: Vectors>(word: u16) -> S::Bytes {
     let [low, high] = word.to_le_bytes();
     // SAFETY: passed on to the caller.
     unsafe { S::bytes(&std::array::from_fn(|i| if i % 2 == 0 { low } else { high })) }

@@ -1,7 +1,7 @@
 //! GGUF's blocks of thirty-two: one f16 scale each, and maybe an offset.
 
 use super::{AT_ONCE, Format, Order, Row, Scales, plain, read, with_offsets};
-use crate::cpu::quant::vector::{GROUP, Simd};
+use crate::cpu::quant::vector::{GROUP, Place, Simd, Vectors};
 
 /// The f16 at the same place in every block.
 #[inline(always)]
@@ -24,9 +24,10 @@ pub(super) unsafe fn each_f16<S: Simd, const BYTES: usize>(
     unsafe { S::from_f16(&bits) }
 }
 
+/// Where a block begins.
 #[inline(always)]
-pub(super) fn at<const BYTES: usize>(row: &Row, block: usize, group: usize) -> *const u8 {
-    row.codes.wrapping_add((AT_ONCE * block + group) * BYTES)
+pub(super) fn at<P: Place, const BYTES: usize>(first: P, block: usize, group: usize) -> P {
+    first.plus((AT_ONCE * block + group) * BYTES)
 }
 
 /// Where something lies that blocks do not have.
@@ -51,7 +52,7 @@ macro_rules! nibble_blocks {
 
             #[inline(always)]
             unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {
-                let first = at::<$bytes>(row, block, 0);
+                let first = at::<_, $bytes>(row.codes, block, 0);
                 let offset: Option<usize> = $offset;
                 // SAFETY: passed on to the caller.
                 unsafe {
@@ -66,29 +67,29 @@ macro_rules! nibble_blocks {
             }
 
             #[inline(always)]
-            unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
-                let block = at::<$bytes>(row, block, group);
+            unsafe fn codes<S: Vectors>(first: S::Place, block: usize, group: usize) -> S::Bytes {
+                let block = at::<_, $bytes>(first, block, group);
                 let fifth: Option<usize> = $fifth;
                 // SAFETY: passed on to the caller.
                 unsafe {
-                    let nibbles = S::nibbles(block.add($bytes - GROUP / 2));
+                    let nibbles = S::nibbles(block.plus($bytes - GROUP / 2));
                     match fifth {
-                        Some(by) => S::or(nibbles, S::where_set(read(block.add(by)), 16)),
+                        Some(by) => S::or(nibbles, S::where_set(block.plus(by), 16)),
                         None => nibbles,
                     }
                 }
             }
 
             #[inline(always)]
-            unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+            unsafe fn wide_codes<S: Vectors>(first: S::Place, block: usize, group: usize) -> S::Wide {
                 // SAFETY: passed on to the caller.
                 unsafe {
                     match Self::NIBBLES {
                         true => {
-                            let block = at::<$bytes>(row, block, group);
-                            S::wide_nibbles(block.add($bytes - GROUP / 2))
+                            let block = at::<_, $bytes>(first, block, group);
+                            S::wide_nibbles(block.plus($bytes - GROUP / 2))
                         }
-                        false => S::widen(false, Self::codes::<S>(row, block, group)),
+                        false => S::widen(false, Self::codes::<S>(first, block, group)),
                     }
                 }
             }
@@ -119,18 +120,18 @@ impl Format for Q8_0 {
     #[inline(always)]
     unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S> {
         // SAFETY: passed on to the caller.
-        unsafe { plain(each_f16::<S, 34>(at::<34>(row, block, 0), groups)) }
+        unsafe { plain(each_f16::<S, 34>(at::<_, 34>(row.codes, block, 0), groups)) }
     }
 
     #[inline(always)]
-    unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+    unsafe fn codes<S: Vectors>(first: S::Place, block: usize, group: usize) -> S::Bytes {
         // SAFETY: passed on to the caller.
-        unsafe { S::load(at::<34>(row, block, group).add(2)) }
+        unsafe { S::load(at::<_, 34>(first, block, group).plus(2)) }
     }
 
     #[inline(always)]
-    unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+    unsafe fn wide_codes<S: Vectors>(first: S::Place, block: usize, group: usize) -> S::Wide {
         // SAFETY: passed on to the caller.
-        unsafe { S::wide_bytes(at::<34>(row, block, group).add(2)) }
+        unsafe { S::wide_bytes(at::<_, 34>(first, block, group).plus(2)) }
     }
 }

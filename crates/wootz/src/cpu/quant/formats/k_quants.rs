@@ -1,11 +1,11 @@
 //! GGUF's blocks of 256: small integers scale groups of 32 or 16, and one or two f16 scale those.
 
 use super::{Format, Row, Scales, both, half, less_32, read, with_offsets};
-use crate::cpu::quant::vector::{GROUP, Simd, all};
+use crate::cpu::quant::vector::{GROUP, Place, Simd, Vectors, all};
 
 /// Each byte's `width` bits from bit `from` on, moved to bit `to`.
 #[inline(always)]
-unsafe fn bits<S: Simd>(bytes: S::Bytes, from: usize, width: usize, to: usize) -> S::Bytes {
+unsafe fn bits<S: Vectors>(bytes: S::Bytes, from: usize, width: usize, to: usize) -> S::Bytes {
     // SAFETY: passed on to the caller.
     unsafe {
         let moved = match from >= to {
@@ -63,8 +63,8 @@ macro_rules! k_quants {
             }
 
             #[inline(always)]
-            unsafe fn codes<S: Simd>(row: &Row, block: usize, $group: usize) -> S::Bytes {
-                let $code_block = row.codes.wrapping_add(block * $bytes);
+            unsafe fn codes<S: Vectors>(at: S::Place, block: usize, $group: usize) -> S::Bytes {
+                let $code_block = at.plus(block * $bytes);
                 // SAFETY: passed on to the caller.
                 unsafe { $codes }
             }
@@ -85,7 +85,7 @@ k_quants! {
         }
     }
     codes |block, group| {
-        bits::<S>(S::load(block.add(16 + GROUP * (group / 4))), 2 * (group % 4), 2, 0)
+        bits::<S>(S::load(block.plus(16 + GROUP * (group / 4))), 2 * (group % 4), 2, 0)
     }
 
     /// Three bits, counted from 4, the highest apart; six-bit scales of sixteen, counted from 32.
@@ -100,7 +100,7 @@ k_quants! {
         by_sixteen(both([first, last], |x| S::mul(d, S::from_i8(less_32(x)))))
     }
     codes |block, group| {
-        let low = bits::<S>(S::load(block.add(32 + GROUP * (group / 4))), 2 * (group % 4), 2, 0);
+        let low = bits::<S>(S::load(block.plus(32 + GROUP * (group / 4))), 2 * (group % 4), 2, 0);
         S::or(low, bits::<S>(S::load(block), group, 1, 2))
     }
 
@@ -108,15 +108,15 @@ k_quants! {
     Q4K: 144, halves false, nibbles true, offsets true, zero 0,
     scales |block| { pairs_of_six(block) }
     codes |block, group| {
-        bits::<S>(S::load(block.add(16 + GROUP * (group / 2))), 4 * (group % 2), 4, 0)
+        bits::<S>(S::load(block.plus(16 + GROUP * (group / 2))), 4 * (group % 2), 4, 0)
     }
 
     /// Five bits, the highest apart; six-bit scales and offsets.
     Q5K: 176, halves false, nibbles false, offsets true, zero 0,
     scales |block| { pairs_of_six(block) }
     codes |block, group| {
-        let low = bits::<S>(S::load(block.add(48 + GROUP * (group / 2))), 4 * (group % 2), 4, 0);
-        S::or(low, bits::<S>(S::load(block.add(16)), group, 1, 4))
+        let low = bits::<S>(S::load(block.plus(48 + GROUP * (group / 2))), 4 * (group % 2), 4, 0);
+        S::or(low, bits::<S>(S::load(block.plus(16)), group, 1, 4))
     }
 
     /// Six bits, counted from 32, the highest two apart; signed bytes scale groups of sixteen.
@@ -128,8 +128,8 @@ k_quants! {
     }
     codes |block, group| {
         let (part, quarter) = (group / 4, group % 4);
-        let low = S::load(block.add(64 * part + GROUP * (quarter % 2)));
-        let high = S::load(block.add(128 + GROUP * part));
+        let low = S::load(block.plus(64 * part + GROUP * (quarter % 2)));
+        let high = S::load(block.plus(128 + GROUP * part));
         S::or(bits::<S>(low, 4 * (quarter / 2), 4, 0), bits::<S>(high, 2 * quarter, 2, 4))
     }
 }

@@ -12,7 +12,7 @@ pub(super) use k_quants::{Q2K, Q3K, Q4K, Q5K, Q6K};
 pub(super) use nonlinear::{Iq4Nl, Iq4Xs, Mxfp4, Mxfp4Blocks, Nvfp4};
 
 use super::activations::Order;
-use super::vector::Simd;
+use super::vector::{Simd, Vectors};
 
 /// Groups whose scales are read at once. In K-quants they are one block.
 pub(super) const AT_ONCE: usize = 8;
@@ -52,7 +52,8 @@ impl Numbers {
 
 /// What belongs to the codes of eight groups. The first vectors are for the groups; where a group has
 /// a scale for each half, there are sixteen numbers.
-pub(super) struct Scales<S: Simd> {
+#[derive(Clone, Copy)]
+pub(super) struct Scales<S: Vectors> {
     pub(super) scales: [S::Floats; 2],
     pub(super) offsets: [S::Floats; 2],
 }
@@ -81,21 +82,21 @@ pub(super) trait Format {
     /// The scales of the `groups` (at most eight) groups from `8 · block` on; others are of no interest.
     unsafe fn scales<S: Simd>(row: &Row, block: usize, groups: usize) -> Scales<S>;
 
-    /// The codes of group `8 · block + group`.
-    unsafe fn codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes;
+    /// The codes of group `8 · block + group` of rows whose codes begin `at` some place.
+    unsafe fn codes<S: Vectors>(at: S::Place, block: usize, group: usize) -> S::Bytes;
 
     /// The same in the order that is shortest to unpack, for products: activations are laid out alike.
     #[inline(always)]
-    unsafe fn dot_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Bytes {
+    unsafe fn dot_codes<S: Vectors>(at: S::Place, block: usize, group: usize) -> S::Bytes {
         // SAFETY: passed on to the caller.
-        unsafe { Self::codes::<S>(row, block, group) }
+        unsafe { Self::codes::<S>(at, block, group) }
     }
 
     /// The same as words, for formats that have a shorter way to them.
     #[inline(always)]
-    unsafe fn wide_codes<S: Simd>(row: &Row, block: usize, group: usize) -> S::Wide {
+    unsafe fn wide_codes<S: Vectors>(at: S::Place, block: usize, group: usize) -> S::Wide {
         // SAFETY: passed on to the caller.
-        unsafe { S::widen(Self::SIGNED, Self::codes::<S>(row, block, group)) }
+        unsafe { S::widen(Self::SIGNED, Self::codes::<S>(at, block, group)) }
     }
 }
 

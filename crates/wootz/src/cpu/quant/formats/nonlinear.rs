@@ -2,7 +2,7 @@
 
 use super::blocks::{at, each_f16};
 use super::{AT_ONCE, Format, Row, Scales, both, half, less_32, plain, read};
-use crate::cpu::quant::vector::{GROUP, Simd};
+use crate::cpu::quant::vector::{GROUP, Place, Simd, Vectors};
 
 /// What IQ4_NL's and IQ4_XS's codes mean.
 const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
@@ -10,7 +10,7 @@ const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 3
 const FLOATS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 #[inline(always)]
-unsafe fn look_up<S: Simd>(codes: S::Bytes, table: &[i8; 16]) -> S::Bytes {
+unsafe fn look_up<S: Vectors>(codes: S::Bytes, table: &[i8; 16]) -> S::Bytes {
     // SAFETY: passed on to the caller.
     unsafe { S::shuffle(S::bytes(&std::array::from_fn(|i| table[i % 16] as u8)), codes) }
 }
@@ -50,7 +50,7 @@ fn from_e4m3(byte: u8) -> f32 {
 macro_rules! tables {
     ($($(#[$doc:meta])* $name:ident: $bytes:literal, halves $halves:literal,
        scales |$scale_row:ident, $scale_block:ident, $groups:ident| $scales:block
-       codes |$code_row:ident, $code_block:ident, $group:ident| $codes:block in $table:ident)*) => {$(
+       codes |$first:ident, $code_block:ident, $group:ident| $codes:block in $table:ident)*) => {$(
         $(#[$doc])*
         pub(in super::super) struct $name;
 
@@ -71,8 +71,8 @@ macro_rules! tables {
             }
 
             #[inline(always)]
-            unsafe fn codes<S: Simd>(
-                $code_row: &Row,
+            unsafe fn codes<S: Vectors>(
+                $first: S::Place,
                 $code_block: usize,
                 $group: usize,
             ) -> S::Bytes {
@@ -86,8 +86,8 @@ macro_rules! tables {
 tables! {
     /// GGUF's blocks of thirty-two with an f16 scale.
     Iq4Nl: 144, halves false,
-    scales |row, block, groups| { plain(each_f16::<S, 18>(at::<18>(row, block, 0), groups)) }
-    codes |row, block, group| { S::nibbles(at::<18>(row, block, group).add(2)) } in UNEVEN
+    scales |row, block, groups| { plain(each_f16::<S, 18>(at::<_, 18>(row.codes, block, 0), groups)) }
+    codes |first, block, group| { S::nibbles(at::<_, 18>(first, block, group).plus(2)) } in UNEVEN
 
     /// GGUF's blocks of 256: one f16, and a six-bit scale, counted from 32, of thirty-two.
     Iq4Xs: 136, halves false,
@@ -99,16 +99,16 @@ tables! {
         });
         plain(S::mul(half::<S>(block), S::from_i8(less_32(u64::from_le_bytes(six)))))
     }
-    codes |row, block, group| {
-        S::nibbles(row.codes.wrapping_add(block * 136 + 8 + GROUP / 2 * group))
+    codes |first, block, group| {
+        S::nibbles(first.plus(block * 136 + 8 + GROUP / 2 * group))
     } in UNEVEN
 
     /// GGUF's blocks of thirty-two with a power of two as scale.
     Mxfp4Blocks: 136, halves false,
     scales |row, block, groups| {
-        plain(half_powers::<S>(bytes(at::<17>(row, block, 0), 17, groups)))
+        plain(half_powers::<S>(bytes(at::<_, 17>(row.codes, block, 0), 17, groups)))
     }
-    codes |row, block, group| { S::nibbles(at::<17>(row, block, group).add(1)) } in FLOATS
+    codes |first, block, group| { S::nibbles(at::<_, 17>(first, block, group).plus(1)) } in FLOATS
 
     /// MLX's groups of thirty-two with a power of two as scale.
     Mxfp4: 128, halves false,
@@ -116,7 +116,7 @@ tables! {
         let bytes = bytes(row.scales.wrapping_add(AT_ONCE * block), 1, groups);
         plain(S::mul(S::powers(bytes), S::splat(0.5)))
     }
-    codes |row, block, group| { S::nibble_pairs(at::<16>(row, block, group)) } in FLOATS
+    codes |first, block, group| { S::nibble_pairs(at::<_, 16>(first, block, group)) } in FLOATS
 
     /// MLX's groups of sixteen with a float of eight bits as scale.
     Nvfp4: 128, halves true,
@@ -129,5 +129,5 @@ tables! {
         let scales = both([0, AT_ONCE], |at| S::load_floats(scales.as_ptr().wrapping_add(at)));
         Scales { scales, offsets: [S::zero(); 2] }
     }
-    codes |row, block, group| { S::nibble_pairs(at::<16>(row, block, group)) } in FLOATS
+    codes |first, block, group| { S::nibble_pairs(at::<_, 16>(first, block, group)) } in FLOATS
 }
