@@ -49,6 +49,7 @@ const PARTS: &[(&[&str], &str)] = &[
         &["at", "scatter", "slice_update", "put_along_axis", "rope_append"],
         "changes what is asked for and nothing else",
     ),
+    (&["take_along_axis_backward"], "a launch takes a run of the indices"),
     (&["concatenate", "pad"], "a launch writes the part of the result that comes from one array"),
     (
         &["rms_norm_backward", "layer_norm_backward"],
