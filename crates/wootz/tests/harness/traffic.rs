@@ -147,6 +147,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         7.0,
         "lanes have rows of a tile, and where those are keys a mask lies across them",
     ),
+    (
+        &["combine_experts"],
+        4.0,
+        "between short results of an expert for two tokens lie those of other experts",
+    ),
     (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
     (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),
     (&["rope"], 4.0, "the two sides of pairs lie apart in a row, and rows may be short"),
