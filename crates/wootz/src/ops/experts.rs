@@ -1,12 +1,14 @@
 //! Sparse experts: which of them a token is sent to, which is an operation, and how their results are put together. The
 //! experts' products are [`gather_mm`](crate::gather_mm).
 
+mod combine;
 mod route;
 #[cfg(test)]
 mod tests;
 
 use std::hash::{Hash, Hasher};
 
+pub use combine::*;
 use route::{MOST, Route, weights_dtype};
 
 use crate::array::{Array, DType, Shape};
@@ -14,9 +16,8 @@ use crate::error::{Error, Result};
 use crate::op::{Case, Entry, Tolerance};
 use crate::ops::movement::slice_axis;
 use crate::ops::{
-    add, argsort, astype, divide, expand_dims, flatten, matmul, multiply, negative, put_along_axis,
-    reshape, sigmoid, softmax, squeeze, stop_gradient, sum, sum_keepdims, take, take_along_axis,
-    topk,
+    add, argsort, astype, divide, expand_dims, flatten, multiply, negative, put_along_axis,
+    reshape, sigmoid, softmax, stop_gradient, sum, sum_keepdims, take, take_along_axis, topk,
 };
 
 /// Cases.
@@ -54,48 +55,31 @@ pub(crate) fn entries() -> Vec<Entry> {
         .range(1.0..1.5)
         .tolerance(Tolerance::Reduction)
     };
-    vec![
-        Entry {
-            name: "router",
-            cases: vec![
-                apart("softmax of scores far apart", Scores::Softmax),
-                apart("sigmoids of scores far apart", Scores::Sigmoid),
-                case("more experts than a workgroup holds", &[2, 1100], || Router::new(5)),
-                case("softmax", &[2, 3, 7], || Router { renormalise: true, ..Router::new(3) }),
-                case("sigmoid", &[5, 8], || Router { scores: Scores::Sigmoid, ..Router::new(2) }),
-                case("groups", &[4, 12], || Router {
-                    groups: Some(ExpertGroups { count: 4, keep: 2, best: 2 }),
-                    renormalise: true,
-                    scale: 2.5,
-                    scores: Scores::Sigmoid,
-                    ..Router::new(3)
-                }),
-                case("all", &[3, 4], || Router::new(4)),
-                case("many", &[2, 300], || Router::new(5)),
-                case("1025 tokens", &[1025, 5], || Router { renormalise: true, ..Router::new(2) }),
-                case("no tokens", &[0, 5], || Router::new(2)),
-                biased.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
-                scaled.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
-            ],
-        },
-        Entry {
-            name: "combine_experts",
-            cases: [
-                (&[2, 3, 4, 5][..], &[2, 3, 4][..]),
-                (&[3, 1, 7], &[3, 1]),
-                (&[1025, 2, 3], &[1025, 2]),
-                (&[0, 2, 3], &[0, 2]),
-            ]
-            .into_iter()
-            .map(|(y, weights)| {
-                Case::new(format!("{y:?}"), &[y, weights], |x| {
-                    Ok(vec![combine_experts(&x[0], &x[1])?])
-                })
-                .tolerance(Tolerance::Contraction)
-            })
-            .collect(),
-        },
-    ]
+    let mut entries = vec![Entry {
+        name: "router",
+        cases: vec![
+            apart("softmax of scores far apart", Scores::Softmax),
+            apart("sigmoids of scores far apart", Scores::Sigmoid),
+            case("more experts than a workgroup holds", &[2, 1100], || Router::new(5)),
+            case("softmax", &[2, 3, 7], || Router { renormalise: true, ..Router::new(3) }),
+            case("sigmoid", &[5, 8], || Router { scores: Scores::Sigmoid, ..Router::new(2) }),
+            case("groups", &[4, 12], || Router {
+                groups: Some(ExpertGroups { count: 4, keep: 2, best: 2 }),
+                renormalise: true,
+                scale: 2.5,
+                scores: Scores::Sigmoid,
+                ..Router::new(3)
+            }),
+            case("all", &[3, 4], || Router::new(4)),
+            case("many", &[2, 300], || Router::new(5)),
+            case("1025 tokens", &[1025, 5], || Router { renormalise: true, ..Router::new(2) }),
+            case("no tokens", &[0, 5], || Router::new(2)),
+            biased.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
+            scaled.dtypes(&[DType::F32]).tolerance(Tolerance::Reduction),
+        ],
+    }];
+    entries.extend(combine::entries());
+    entries
 }
 
 /// How a router's logits become scores.
@@ -336,27 +320,4 @@ fn in_best_groups(scores: &Array, groups: ExpertGroups, ties: Ties) -> Result<Ar
     let worst = best(&negative(of_group)?, count - keep, against)?;
     let kept = put_along_axis(&grouped, &expand_dims(&worst, -1)?, f64::NEG_INFINITY, Some(-2))?;
     flatten(&kept, -2, -1)
-}
-
-/// The results of each token's experts, `[…, k, dims]`, summed with `weights` of `[…, k]`. Summed
-/// in the wider dtype of both, and rounded to that of the results.
-///
-/// ```
-/// use wootz::{Array, combine_experts};
-/// let y = Array::new([[[1.0f32, 2.0], [10.0, 20.0]]])?;
-/// let weights = Array::new([[0.5f32, 0.25]])?;
-/// assert_eq!(combine_experts(&y, &weights)?.to_vec::<f32>()?, [3.0, 6.0]);
-/// # Ok::<(), wootz::Error>(())
-/// ```
-pub fn combine_experts(y: &Array, weights: &Array) -> Result<Array> {
-    if y.rank() < 2 || y.shape()[..y.rank() - 1] != *weights.shape() {
-        let expected = format!("{:?}", &y.shape()[..y.rank().saturating_sub(1)]);
-        return Err(Error::shape("combine_experts", "weights", expected, weights.shape()));
-    }
-    // Sums have the dtype of the results, and integers would cut them off.
-    if !y.dtype().is_float() {
-        return Err(Error::dtype("combine_experts", "y", "a floating-point type", y.dtype()));
-    }
-    let combined = matmul(&expand_dims(weights, -2)?, y)?;
-    astype(&squeeze(&combined, -2)?, y.dtype())
 }

@@ -49,6 +49,7 @@ const PARTS: &[(&[&str], &str)] = &[
         &["at", "scatter", "slice_update", "put_along_axis", "rope_append"],
         "changes what is asked for and nothing else",
     ),
+    (&["take_along_axis_backward"], "a launch takes a run of the indices"),
     (&["concatenate", "pad"], "a launch writes the part of the result that comes from one array"),
     (
         &["rms_norm_backward", "layer_norm_backward"],
@@ -145,6 +146,11 @@ const SCATTERED: &[(&[&str], f64, &str)] = &[
         &["attention_backward"],
         7.0,
         "lanes have rows of a tile, and where those are keys a mask lies across them",
+    ),
+    (
+        &["combine_experts"],
+        4.0,
+        "between short results of an expert for two tokens lie those of other experts",
     ),
     (&["group_norm", "group_norm_backward"], 4.0, "a group has a few neighbours of every row"),
     (&["quantized_attention"], 4.0, "rows of few words lie where the tile before them ends"),

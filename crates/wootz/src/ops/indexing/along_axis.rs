@@ -4,7 +4,13 @@
 //! All indices are checked before anything is written. Updates of one element take effect in the
 //! order of their indices.
 
+#[cfg(feature = "gpu")]
+mod gpu;
+
 use half::{bf16, f16};
+
+#[cfg(feature = "gpu")]
+pub(in crate::ops) use gpu::check_on_gpu;
 
 use super::gather::broadcast_argument;
 use super::offsets::{by_index, check, check_index_dtype, place};
@@ -15,7 +21,7 @@ use crate::cpu::tile::{Storage, with_types, with_width};
 use crate::cpu::{CpuCall, threads};
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
-use crate::gpu::{Bind, GpuCall, Kernel, packed};
+use crate::gpu::GpuCall;
 use crate::op::{
     Batch, Case, EVERY, Entry, Metas, Op, Tolerance, argument_name, expect_contiguous,
     expect_dtype, expect_inputs, expect_shape,
@@ -30,6 +36,10 @@ pub(super) fn entries() -> Vec<Entry> {
             .fixed(1, index, 0.0..length as f64)
             .dtypes(EVERY)
             .tolerance(Tolerance::Exact)
+    };
+    // More than one launch on a GPU goes through, and more turns than a software driver has for one.
+    let runs = |label: &str, shapes: &[&[usize]], index: DType, call: Call| {
+        case(label, shapes, 4, index, call).dtypes(&[DType::F32, DType::BF16, DType::I32])
     };
     vec![
         Entry {
@@ -62,6 +72,14 @@ pub(super) fn entries() -> Vec<Entry> {
                 })
                 .dtypes(&EVERY[1..])
                 .tolerance(Tolerance::Reduction),
+                runs("40000 for each", &[&[1, 40_000], &[1, 40_000]], DType::U32, |x| {
+                    take_along_axis_backward(&x[1], &x[0], 1, 4)
+                })
+                .tolerance(Tolerance::Reduction),
+                runs("70001 for each", &[&[2, 70_001], &[2, 70_001]], DType::U8, |x| {
+                    take_along_axis_backward(&x[1], &x[0], 1, 4)
+                })
+                .tolerance(Tolerance::Reduction),
             ],
         },
         Entry {
@@ -75,6 +93,12 @@ pub(super) fn entries() -> Vec<Entry> {
                 }),
                 case("flat", &[&[4, 3], &[6], &[]], 12, DType::U8, |x| {
                     put_along_axis(&x[0], &x[1], &x[2], None)
+                }),
+                runs("40000 for each", &[&[1, 4], &[1, 40_000], &[40_000]], DType::U32, |x| {
+                    put_along_axis(&x[0], &x[1], &x[2], Some(1))
+                }),
+                runs("70001 for each", &[&[4, 2], &[70_001, 2], &[70_001, 2]], DType::U8, |x| {
+                    put_along_axis(&x[0], &x[1], &x[2], Some(0))
                 }),
             ],
         },
@@ -242,19 +266,6 @@ impl Sides {
         let normal = normalize_axis("take_along_axis", axis, x.shape().len())?;
         Sides::new(axis, indices.shape(), x.shape()[normal])
     }
-
-    /// The parameters that the kernels share.
-    #[cfg(feature = "gpu")]
-    fn words(&self, n: usize, indices: &Meta, other: &Meta) -> raw::Words {
-        let mut words = raw::Words::default();
-        words.push("n", n);
-        words.push("indices_offset", indices.layout.offset);
-        words.push("other_offset", other.layout.offset);
-        words.push("length", self.length);
-        words.push("count", self.count);
-        words.push("inner", self.inner);
-        words
-    }
 }
 
 /// Checks indices for a kernel; the array it indexes has this shape with another length along
@@ -274,42 +285,6 @@ fn indices_shape(op: &dyn Op, axis: i64, inputs: &[&Meta]) -> Result<Shape> {
         shape[axis] = count;
     }
     Ok(shape)
-}
-
-/// Records a kernel that only looks for indices out of range, so that those after it can see it
-/// before they write.
-#[cfg(feature = "gpu")]
-pub(in crate::ops) fn check_on_gpu(
-    call: &mut GpuCall<'_>,
-    input: usize,
-    length: usize,
-    wrap: bool,
-) -> Result<()> {
-    let indices = call.meta(input);
-    let mut words = raw::Words::default();
-    words.push("n", indices.size());
-    words.push("offset", indices.layout.offset);
-    words.push("length", length);
-    words.push("site", call.status_site(input, length) as usize);
-    let source = || {
-        format!(
-            "{}{}{}{}{}{}{}",
-            packed::PACKING,
-            words.text(),
-            packed::reader("indices", 0, indices.dtype),
-            raw::status(1),
-            super::offsets::place_function(indices.dtype, wrap),
-            raw::MAIN,
-            include_str!("check_indices.wgsl"),
-        )
-    };
-    call.launch_with_status(&Kernel {
-        variant: format!("check {} {wrap}", indices.dtype),
-        source: &source,
-        bindings: &[Bind::Input(input)],
-        params: &words.words,
-        groups: raw::threads_grid(indices.size()),
-    })
 }
 
 impl Op for TakeAlongAxis {
@@ -350,32 +325,7 @@ impl Op for TakeAlongAxis {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        let (x, indices) = (call.meta(0), call.meta(1));
-        let sides = Sides::within(self.axis, x, indices)?;
-        check_on_gpu(call, 1, sides.length, true)?;
-        let size = x.dtype.size();
-        let words = sides.words(indices.size(), indices, x);
-        let source = || {
-            format!(
-                "{}{}{}{}{}{}{}{}{}",
-                packed::PACKING,
-                words.text(),
-                raw::reader("x", 0, size),
-                packed::reader("indices", 1, indices.dtype),
-                raw::word_output("out", 2, size),
-                raw::status(3),
-                super::offsets::place_function(indices.dtype, true),
-                include_str!("take_along_axis.wgsl"),
-                raw::each_word(size, true, "x(source(i))"),
-            )
-        };
-        call.launch_with_status(&Kernel {
-            variant: format!("take {size} {}", indices.dtype),
-            source: &source,
-            bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
-            params: &words.words,
-            groups: raw::threads_grid(indices.size().div_ceil((4 / size).max(1))),
-        })
+        gpu::take(call, Sides::within(self.axis, call.meta(0), call.meta(1))?)
     }
 
     fn vjp(
@@ -395,15 +345,6 @@ impl Op for TakeAlongAxis {
         Ok(vec![take_along_axis(&inputs[0], &inputs[1], Some(behind_batch(self.axis)))?])
     }
 }
-
-/// Indices along the axis above which a GPU thread reads them for a block of elements instead of
-/// every element looking for its own.
-#[cfg(feature = "gpu")]
-const LONGEST_SEARCH: usize = 64;
-
-/// Elements of a block.
-#[cfg(feature = "gpu")]
-const BLOCK: usize = 32;
 
 impl Op for TakeAlongAxisBackward {
     fn name(&self) -> &'static str {
@@ -432,6 +373,12 @@ impl Op for TakeAlongAxisBackward {
         Ok(Metas::from_elem(Meta::new(self.name(), &shape, inputs[1].dtype)?, 1))
     }
 
+    #[cfg(feature = "gpu")]
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        let sides = Sides::new(self.axis, inputs[0].shape(), self.length);
+        sides.map_or(0, |sides| if gpu { gpu::scratch(sides, inputs[1].dtype) } else { 0 })
+    }
+
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {
         let sides = Sides::new(self.axis, call.meta(0).shape(), self.length)?;
         macro_rules! by_type {
@@ -452,52 +399,7 @@ impl Op for TakeAlongAxisBackward {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        let (indices, dy, output) = (call.meta(0), call.meta(1), call.output_meta(0));
-        let sides = Sides::new(self.axis, indices.shape(), self.length)?;
-        let dtype = dy.dtype;
-        if indices.size() > 0 {
-            check_on_gpu(call, 0, self.length, true)?;
-        }
-        let blocks = sides.count > LONGEST_SEARCH;
-        let (variant, n, threads) = if blocks {
-            let threads = sides.outer * sides.inner * sides.length.div_ceil(BLOCK);
-            ("blocks", threads, threads)
-        } else {
-            ("search", output.size(), output.size().div_ceil(packed::per_word(dtype)))
-        };
-        let words = sides.words(n, indices, dy);
-        let source = || {
-            let (writer, body) = if blocks {
-                let text = include_str!("take_along_axis_backward_blocks.wgsl");
-                let body = format!("const BLOCK = {BLOCK}u;\n{}{text}", raw::MAIN);
-                (packed::writer("out", 2, dtype), body)
-            } else {
-                let value = match packed::per_word(dtype) {
-                    1 => "sum_at(i)".to_string(),
-                    _ => packed::narrow(dtype, "sum_at(i)"),
-                };
-                let main = raw::each_word(dtype.size(), true, &value);
-                let body = format!("{}{main}", include_str!("take_along_axis_backward.wgsl"));
-                (packed::word_writer("out", 2, dtype), body)
-            };
-            format!(
-                "{}{}{}{}{writer}{}{}alias Wide = {};\n{body}",
-                packed::PACKING,
-                words.text(),
-                packed::reader("indices", 0, indices.dtype),
-                packed::reader("dy", 1, dtype),
-                raw::status(3),
-                super::offsets::place_function(indices.dtype, true),
-                packed::wgsl_type(dtype.class()),
-            )
-        };
-        call.launch_with_status(&Kernel {
-            variant: format!("{variant} {dtype} {}", indices.dtype),
-            source: &source,
-            bindings: &[Bind::Input(0), Bind::Input(1), Bind::Output(0)],
-            params: &words.words,
-            groups: raw::threads_grid(threads),
-        })
+        gpu::add(call, Sides::new(self.axis, call.meta(0).shape(), self.length)?)
     }
 
     fn vjp(
@@ -562,34 +464,7 @@ impl Op for PutAlongAxis {
 
     #[cfg(feature = "gpu")]
     fn gpu(&self, call: &mut GpuCall<'_>) -> Result<()> {
-        let sides = Sides::within(self.axis, call.meta(0), call.meta(1))?;
-        check_on_gpu(call, 1, sides.length, true)?;
-        raw::copy_on_gpu(call, 0, 0, true)?;
-        let (indices, size) = (call.meta(1), call.meta(2).dtype.size());
-        // One thread for each line along the axis: it stores the values one after the other.
-        let lines = sides.outer * sides.inner;
-        let words = sides.words(lines, indices, call.meta(2));
-        let source = || {
-            format!(
-                "{}{}{}{}{}{}{}{}{}",
-                packed::PACKING,
-                words.text(),
-                packed::reader("indices", 0, indices.dtype),
-                raw::reader("values", 1, size),
-                raw::writer("out", 2, size),
-                raw::status(3),
-                super::offsets::place_function(indices.dtype, true),
-                raw::MAIN,
-                include_str!("put_along_axis.wgsl"),
-            )
-        };
-        call.launch_with_status(&Kernel {
-            variant: format!("put {size} {}", indices.dtype),
-            source: &source,
-            bindings: &[Bind::Input(1), Bind::Input(2), Bind::Output(0)],
-            params: &words.words,
-            groups: raw::threads_grid(lines),
-        })
+        gpu::put(call, Sides::within(self.axis, call.meta(0), call.meta(1))?)
     }
 
     fn vjp(

@@ -1,7 +1,7 @@
 //! Experts: plain loops over doubles.
 
 use wootz::op::Tolerance;
-use wootz::{Array, DType, ExpertGroups, Router, Routes, Scores, combine_experts, router};
+use wootz::{Array, DType, ExpertGroups, Result, Router, Routes, Scores, combine_experts, router};
 
 use super::tensor::Tensor;
 use super::{Function, Known};
@@ -15,18 +15,21 @@ pub(crate) fn cases() -> Vec<Known> {
             ..Router::new(4)
         }),
         scaled(),
-        Known::new(
-            "combine_experts",
-            &[&[3, 4, 5], &[3, 4]],
-            |x| combine_experts(&x[0], &x[1]),
-            |x| {
-                Tensor::from_fn(&[3, 5], |i| {
-                    (0..4).map(|j| x[0].at(&[i[0], j, i[1]]) * x[1].at(&[i[0], j])).sum()
-                })
-            },
-        )
-        .with(|case| case.tolerance(Tolerance::Contraction)),
+        combined(|weights| Ok(weights.clone())),
+        combined(|weights| weights.astype(DType::promote(weights.dtype(), DType::F32)))
+            .label("wide weights"),
     ]
+}
+
+/// Experts' results with weights that become something else first.
+fn combined(weights: fn(&Array) -> Result<Array>) -> Known {
+    let call = move |x: &[Array]| combine_experts(&x[0], &weights(&x[1])?);
+    let known = Known::new("combine_experts", &[&[3, 4, 5], &[3, 4]], call, |x| {
+        Tensor::from_fn(&[3, 5], |i| {
+            (0..4).map(|j| x[0].at(&[i[0], j, i[1]]) * x[1].at(&[i[0], j])).sum()
+        })
+    });
+    known.with(|case| case.tolerance(Tolerance::Contraction))
 }
 
 /// The router with a factor for each of six experts.
