@@ -173,6 +173,12 @@ impl GenerateOptions {
         self.max_kv_size.is_some() || self.kv_bits.is_some() || model.dynamic_from.is_some()
     }
 
+    /// Tokens that come before keys and values of a text are quantized, if they are while at most so many are generated.
+    pub(crate) fn until_quantized(&self, prompt: usize, most: usize) -> Option<usize> {
+        let left = self.quantized_kv_start.saturating_sub(prompt);
+        (self.kv_bits.is_some() && left <= most).then_some(left)
+    }
+
     /// The cache that these settings ask for, for so many sequences at once.
     pub fn cache_options(&self, batch: usize) -> CacheOptions {
         CacheOptions {
