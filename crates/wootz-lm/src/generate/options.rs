@@ -152,6 +152,11 @@ impl GenerateOptions {
         }
         at_least("prefill_step", self.prefill_step.unwrap_or(1), 1)?;
         at_least("context_length", self.context_length.unwrap_or(1), 1)?;
+        let keep = CacheOptions::default().keep;
+        if let Some(size) = self.max_kv_size.filter(|&size| size <= keep) {
+            let expected = format!("more than the {keep} first tokens that are kept");
+            return Err(Error::argument("max_kv_size", expected, size));
+        }
         at_least("num_draft_tokens", self.num_draft_tokens, 1)?;
         at_least("kv_group_size", self.kv_group_size, 1)
     }
@@ -262,6 +267,7 @@ mod tests {
             ),
             (GenerateOptions { stop: vec![String::new()], ..good.clone() }, "stop", "\"\""),
             (GenerateOptions { prefill_step: Some(0), ..good.clone() }, "prefill_step", "0"),
+            (GenerateOptions { max_kv_size: Some(4), ..good.clone() }, "max_kv_size", "4"),
         ];
         for (options, field, got) in bad {
             let text = options.validate().unwrap_err().to_string();
