@@ -126,16 +126,18 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
             "`wootz list --known` shows models of every architecture that there is"
         }
         wootz_lm::Error::Weights(_) => INCOMPLETE,
+        wootz_lm::Error::Array(wootz::Error::Io { path, source })
+            if source.kind() == io::ErrorKind::NotFound && path.ends_with(".safetensors") =>
+        {
+            INCOMPLETE
+        }
         wootz_lm::Error::Template(_) => "--ignore-chat-template sends the prompt as it is",
         wootz_lm::Error::Argument { expected, .. } if expected.contains("context_length may") => {
             "--context N allows more"
         }
-        wootz_lm::Error::File { path, source } => match source.kind() {
+        wootz_lm::Error::File { source, .. } => match source.kind() {
             io::ErrorKind::StorageFull => "make room on the disk, or write elsewhere",
             io::ErrorKind::PermissionDenied => "check who may read and write there",
-            io::ErrorKind::NotFound if path.extension().is_some_and(|end| end == "safetensors") => {
-                INCOMPLETE
-            }
             _ => return None,
         },
         _ => return None,
