@@ -8,7 +8,7 @@ use wootz::gpu::GpuCounters;
 use wootz_lm::generate::{GenerateOptions, Statistics, TextModel};
 
 use crate::common::Common;
-use crate::failure::usage;
+use crate::failure::{expect_folder_of, usage};
 use crate::generate::statistics_json;
 use crate::plot::{Chart, svg};
 use crate::session::{Opened, open, setting, setting_json};
@@ -96,6 +96,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     if options.num_trials == 0 {
         return Err(usage("--num-trials: expected at least 1, got 0"));
     }
+    options.plot.iter().try_for_each(|file| expect_folder_of(file))?;
     let Opened { model, path, device } = open(&options.model, common)?;
     let defaults = GenerateOptions::default();
     let settings = GenerateOptions {

@@ -214,6 +214,8 @@ fn explain(error: wootz_lm::Error, options: &Options) -> anyhow::Error {
         "--overwrite replaces it, or choose another --output"
     } else if text.contains("another process") {
         "wait for it to end, or choose another --output"
+    } else if text.contains("no weight has rows") {
+        "--q-group-size takes smaller groups: 32 is the smallest of affine, --q-mode nvfp4 has 16"
     } else if text.contains("requantize") {
         "--requantize decodes and quantizes again, with loss; --dequantize keeps every number"
     } else {

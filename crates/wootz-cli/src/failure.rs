@@ -3,7 +3,10 @@
 use std::error::Error;
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
+
+use anyhow::anyhow;
 
 /// An error with something to try.
 #[derive(Debug)]
@@ -56,22 +59,39 @@ pub(crate) fn hinted(error: impl Into<anyhow::Error>, hint: impl fmt::Display) -
     Hinted { error: error.into(), hint: hint.to_string() }.into()
 }
 
+/// An error if a file cannot be written because its folder is not there: better before the work than behind it.
+pub(crate) fn expect_folder_of(file: &Path) -> anyhow::Result<()> {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => Err(anyhow!("{}: there is no folder {}", file.display(), folder.display())),
+        None => Ok(()),
+    }
+}
+
 /// Prints an error and its hint; says how the program ends.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     // A reader such as `head` may have enough before the end.
     if is_broken_pipe(error) {
         return ExitCode::SUCCESS;
     }
-    let colours = colours(&io::stderr());
-    let paint = |code: &str, text: &str| match colours {
-        true => format!("\x1b[{code}m{text}\x1b[0m"),
-        false => text.to_string(),
-    };
     eprintln!("{} {}", paint("1;31", "error:"), said_once(error));
     if let Some(hint) = hint_of(error) {
-        eprintln!("{} {hint}", paint("1;36", "hint:"));
+        print_hint(&hint);
     }
     if is_usage(error) { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// Prints what may help.
+pub(crate) fn print_hint(hint: &str) {
+    eprintln!("{} {hint}", paint("1;36", "hint:"));
+}
+
+/// A word for the error stream, in a colour where there are some.
+fn paint(code: &str, word: &str) -> String {
+    match colours(&io::stderr()) {
+        true => format!("\x1b[{code}m{word}\x1b[0m"),
+        false => word.to_string(),
+    }
 }
 
 /// An error and its causes, without those that an error before them has told already.
@@ -105,8 +125,11 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
         wootz_lm::Error::Architecture { .. } => {
             "`wootz list --known` shows models of every architecture that there is"
         }
-        wootz_lm::Error::Weights(_) => {
-            "the folder may be incomplete: compare it with the list of files where it comes from"
+        wootz_lm::Error::Weights(_) => INCOMPLETE,
+        wootz_lm::Error::Array(wootz::Error::Io { path, source })
+            if source.kind() == io::ErrorKind::NotFound && path.ends_with(".safetensors") =>
+        {
+            INCOMPLETE
         }
         wootz_lm::Error::Template(_) => "--ignore-chat-template sends the prompt as it is",
         wootz_lm::Error::Argument { expected, .. } if expected.contains("context_length may") => {
@@ -121,6 +144,10 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
     };
     Some(hint.to_string())
 }
+
+/// What helps where a part of a model is missing.
+const INCOMPLETE: &str =
+    "the folder may be incomplete: compare it with the list of files where it comes from";
 
 /// Whether to use colours on a stream.
 pub(crate) fn colours(stream: &impl IsTerminal) -> bool {

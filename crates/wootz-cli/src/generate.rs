@@ -12,7 +12,7 @@ use wootz_lm::generate::{FinishReason, Piece, PromptCache, Statistics, TextModel
 use wootz_lm::tokenizer::{ChatOptions, Message};
 
 use crate::common::Common;
-use crate::failure::{WithHint, hinted, usage};
+use crate::failure::{WithHint, expect_folder_of, hinted, usage};
 use crate::sampling::Sampling;
 use crate::session::{Opened, open, setting, setting_json};
 use crate::several::{self, How};
@@ -92,6 +92,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     if prompts.len() > 1 {
         expect_one_prompt(options)?;
     }
+    options.prompt_cache_file.iter().try_for_each(|file| expect_folder_of(file))?;
     let Opened { model, path, device } = open(&options.model, common)?;
     let mut settings = options.sampling.options(&model, MAX_TOKENS, common)?;
     settings.logprobs = options.logprobs.unwrap_or(0);

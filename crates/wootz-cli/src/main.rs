@@ -7,6 +7,7 @@ mod completions;
 mod convert;
 mod devices;
 mod failure;
+mod foreign;
 mod generate;
 mod info;
 mod kernels;
@@ -83,11 +84,27 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command, common } = Cli::parse();
+    let Cli { command, common } = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
     match run(&command, &common) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => failure::report(&error),
     }
+}
+
+/// Prints what clap says: help, or what of the arguments is wrong.
+fn refuse(error: &clap::Error) -> ExitCode {
+    // Where nobody reads, there is nobody to tell.
+    let _printed = error.print();
+    if error.use_stderr() {
+        let arguments = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+        if let Some(hint) = foreign::hint(arguments) {
+            failure::print_hint(&hint);
+        }
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn run(command: &Command, common: &Common) -> anyhow::Result<()> {

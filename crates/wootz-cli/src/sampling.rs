@@ -9,11 +9,17 @@ use crate::failure::usage;
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct Sampling {
     /// Tokens to generate at most [default: 100; in a chat 256].
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     max_tokens: Option<usize>,
 
     /// 0 takes the likeliest token, 1 draws with the model's probabilities [default: 0].
-    #[arg(long, visible_alias = "temperature", value_name = "X", help_heading = SAMPLING)]
+    #[arg(
+        long,
+        visible_alias = "temperature",
+        value_name = "X",
+        allow_negative_numbers = true,
+        help_heading = SAMPLING
+    )]
     temp: Option<f64>,
 
     /// Draw among the likeliest tokens that together have this probability [default: 1].
@@ -96,6 +102,10 @@ pub(crate) struct Sampling {
 
 const SAMPLING: &str = "Sampling";
 const MEMORY: &str = "Memory";
+
+fn whole(text: &str) -> Result<usize, String> {
+    text.parse().map_err(|_| "expected a whole number of at least 1".to_string())
+}
 
 fn kv_bits(text: &str) -> Result<usize, String> {
     one_of(text, &[2, 3, 4, 5, 6, 8])

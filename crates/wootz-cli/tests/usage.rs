@@ -75,6 +75,8 @@ fn wrong_usage_ends_with_2_and_failure_with_1() {
         &["generate", "-p", "x", "--ignore-chat-template", "--system-prompt", "y"],
         &["generate", "-p", "x", "--kv-bits", "7"],
         &["generate", "-p", "x", "--kv-bits", "8", "--kv-group-size", "48"],
+        &["generate", "-p", "x", "-n", "-1"],
+        &["generate", "-p", "x", "-ngl", "99"],
         &["bench", "--threads", "0"],
         &["list", "--threads", "0"],
         &["kernels", "softmax", "--threads", "0"],
@@ -105,6 +107,8 @@ fn wrong_usage_ends_with_2_and_failure_with_1() {
         &["man", "--device", "abacus"],
         &["completions", "bash", "--device", "abacus"],
         &["perplexity", "nothing.txt"],
+        &["bench", "--plot", "nowhere/chart.svg"],
+        &["generate", "-p", "x", "--prompt-cache-file", "nowhere/cache"],
     ] {
         let error = world.run(arguments).failed(1);
         assert!(error.starts_with("error: "), "{arguments:?}: {error}");

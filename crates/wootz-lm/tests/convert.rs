@@ -239,6 +239,8 @@ fn what_contradicts_itself_is_an_error() {
     convert(model(), &done, &affine(4, 32)).unwrap();
     let error = convert(&done, &to, &affine(8, 32)).unwrap_err().to_string();
     assert!(error.contains("no weights are left to quantize"), "{error}");
+    let error = convert(model(), &to, &affine(4, 128)).unwrap_err().to_string();
+    assert!(error.contains("no weight has rows that affine of 4 bits in groups of 128"), "{error}");
     assert!(!to.exists());
 }
 

@@ -305,6 +305,10 @@ impl<'a> Loader<'a> {
                 let (codes, scales) = (codes.shape(), scales.shape());
                 Err(format!("no scheme has codes of {codes:?} and scales of {scales:?}"))
             }
+            (.., 0, _) | (.., 0) => {
+                let (codes, scales) = (codes.shape(), scales.shape());
+                Err(format!("expected {shape:?}, got codes of {codes:?} and scales of {scales:?}"))
+            }
             _ => Scheme::new("affine", Some(group), Some(bits)).map_err(|error| error.to_string()),
         }
     }

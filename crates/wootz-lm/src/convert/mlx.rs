@@ -104,6 +104,10 @@ fn choice(model: &Model<'_>, options: &ConvertOptions) -> Result<Option<Choice>>
         path.is_some_and(|path| choice.of(path, &tensor.shape()).is_some())
     };
     if !model.tensors.iter().any(chosen) {
+        if model.tensors.values().all(|tensor| matches!(tensor, Tensor::Dense(_))) {
+            let what = format!("no weight has rows that {scheme} divides");
+            return Err(Error::invalid(model.path(), what));
+        }
         let what = "no weights are left to quantize; requantize to do it again with those that are";
         return Err(Error::invalid(model.path(), what));
     }

@@ -1,8 +1,8 @@
-//! Several prompts at once: each is read by itself, then their caches are stacked and every step of the
-//! model serves all of them. Sequences have lengths of their own and end independently; one that has
-//! ended leaves the stack.
+//! Several prompts at once: each is read by itself, then the caches of those that are kept alike are stacked, and every
+//! step of the model serves all of a stack. Sequences have lengths of their own and end independently; one that has
+//! ended leaves its stack.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use wootz::{Array, Device, concatenate};
 
@@ -19,17 +19,23 @@ use crate::error::{Error, Result};
 /// An iterator of pieces with the number of their prompt, as they come. Made by
 /// [`TextModel::generate_batch`].
 pub struct BatchGeneration<'a> {
-    session: Session,
     sampler: TokenSampler,
-    /// Those that have not ended, in the order of the cache.
-    rows: Vec<Row<'a>>,
-    /// Whether what was drawn went through the model already.
-    fed: bool,
+    /// Those in which a sequence has not ended.
+    stacks: Vec<Stack<'a>>,
     ready: VecDeque<(usize, Piece)>,
     statistics: Statistics,
     clock: Clock,
     device: Device,
     failed: bool,
+}
+
+/// Sequences that go through the model together.
+struct Stack<'a> {
+    session: Session,
+    /// Those that have not ended, in the order of the cache.
+    rows: Vec<Row<'a>>,
+    /// Whether what was drawn went through the model already.
+    fed: bool,
 }
 
 /// One sequence.
@@ -38,6 +44,15 @@ struct Row<'a> {
     pieces: Pieces<'a>,
     state: SamplerState,
     draw: Draw,
+}
+
+/// What sequences of one stack have in common.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    /// Tokens until keys and values are quantized, if that will be: a cache is quantized as a whole.
+    until_quantized: Option<usize>,
+    /// Its own number, where positions are rotated as the length of each text says.
+    alone: Option<usize>,
 }
 
 impl TextModel {
@@ -52,36 +67,37 @@ impl TextModel {
         if prompts.is_empty() {
             return Err(Error::argument("prompts", "at least one", 0));
         }
-        if let (Some(from), 2..) = (self.model.info().dynamic_from, prompts.len()) {
-            let expected = format!(
-                "one at a time: beyond {from} tokens positions are rotated as the length of each text says"
-            );
-            return Err(Error::argument("prompts", expected, prompts.len()));
-        }
         let clock = Clock::start();
         let device = self.model.info().device.clone();
         let sampler = self.sampler(options)?;
         let mut session = self.session(options)?;
         let empty = session.cache().clone();
-        let mut rows = Vec::with_capacity(prompts.len());
-        let mut caches = Vec::with_capacity(prompts.len());
+        let mut stacks: BTreeMap<Alike, (Vec<Row<'_>>, Vec<Cache>)> = BTreeMap::new();
         let go_on = &mut |_, _| std::ops::ControlFlow::Continue(());
         for (index, prompt) in prompts.iter().enumerate() {
             session.set_cache(empty.clone())?;
             let read = prefill(&mut session, prompt, options, None, go_on)?;
             let seed = options.seed.map(|seed| seed.wrapping_add(index as u64));
             let (draw, state) = sampler.draw(&read.logits, &sampler.start(prompt, seed)?)?;
-            let pieces = Pieces::new(&self.tokenizer, options, self.most_tokens(prompt, options));
+            let most = self.most_tokens(prompt, options);
+            let pieces = Pieces::new(&self.tokenizer, options, most);
+            let alike = Alike {
+                until_quantized: options.until_quantized(prompt.len(), most),
+                alone: self.model.info().dynamic_from.map(|_| index),
+            };
+            let (rows, caches) = stacks.entry(alike).or_default();
             rows.push(Row { index, pieces, state, draw });
             caches.push(session.cache().clone());
         }
-        session.set_cache(Cache::stack(&caches)?)?;
+        let stack = |(rows, caches): (Vec<_>, Vec<Cache>)| {
+            let mut session = self.session(options)?;
+            session.set_cache(Cache::stack(&caches)?)?;
+            Ok(Stack { session, rows, fed: true })
+        };
         let prompt_tokens = prompts.iter().map(Vec::len).sum();
         Ok(BatchGeneration {
-            session,
             sampler,
-            rows,
-            fed: true,
+            stacks: stacks.into_values().map(stack).collect::<Result<_>>()?,
             ready: VecDeque::new(),
             statistics: Statistics { prompt_tokens, ..Statistics::default() },
             clock,
@@ -113,38 +129,45 @@ impl BatchGeneration<'_> {
 
     /// Makes a piece of every sequence ready.
     fn advance(&mut self) -> Result<()> {
+        for stack in &mut self.stacks {
+            let pieces = stack.advance(&self.sampler, &self.device)?;
+            self.statistics.generation_tokens += pieces.len();
+            self.ready.extend(pieces);
+            self.clock.token();
+        }
+        self.stacks.retain(|stack| !stack.rows.is_empty());
+        Ok(())
+    }
+}
+
+impl Stack<'_> {
+    /// A piece of every sequence.
+    fn advance(&mut self, sampler: &TokenSampler, device: &Device) -> Result<Vec<(usize, Piece)>> {
         if !self.fed {
-            self.step()?;
+            self.step(sampler)?;
         }
-        let drawn: Vec<Draw> = match self.device.is_gpu() && self.rows.iter().any(Row::goes_on) {
+        let drawn: Vec<Draw> = self.rows.iter().map(|row| row.draw.clone()).collect();
+        match device.is_gpu() && self.rows.iter().any(Row::goes_on) {
             // Queued before the tokens are read; sequences that turn out to have ended are dropped.
-            true => {
-                let drawn = self.rows.iter().map(|row| row.draw.clone()).collect();
-                self.step()?;
-                drawn
-            }
-            false => {
-                self.fed = false;
-                self.rows.iter().map(|row| row.draw.clone()).collect()
-            }
-        };
-        for (row, draw) in self.rows.iter_mut().zip(&drawn) {
-            let piece = row.pieces.push(draw.read()?, false)?;
-            self.ready.push_back((row.index, piece));
+            true => self.step(sampler)?,
+            false => self.fed = false,
         }
-        self.clock.token();
-        self.statistics.generation_tokens += drawn.len();
-        self.drop_ended()
+        let mut pieces = Vec::with_capacity(drawn.len());
+        for (row, draw) in self.rows.iter_mut().zip(&drawn) {
+            pieces.push((row.index, row.pieces.push(draw.read()?, false)?));
+        }
+        self.drop_ended()?;
+        Ok(pieces)
     }
 
     /// The tokens drawn last go through the model, and the next are drawn.
-    fn step(&mut self) -> Result<()> {
+    fn step(&mut self, sampler: &TokenSampler) -> Result<()> {
         let tokens: Vec<&Array> = self.rows.iter().map(|row| &row.draw.token).collect();
         let logits = self.session.decode(&concatenate(&tokens, 0)?)?;
         for (place, row) in self.rows.iter_mut().enumerate() {
             let place = place as i64;
             let own = logits.index(place..place + 1)?;
-            (row.draw, row.state) = self.sampler.draw(&own, &row.state)?;
+            (row.draw, row.state) = sampler.draw(&own, &row.state)?;
         }
         self.fed = true;
         Ok(())
@@ -176,7 +199,7 @@ impl Iterator for BatchGeneration<'_> {
             return None;
         }
         if self.ready.is_empty()
-            && !self.rows.is_empty()
+            && !self.stacks.is_empty()
             && let Err(error) = self.advance()
         {
             self.failed = true;

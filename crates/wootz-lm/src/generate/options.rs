@@ -152,6 +152,11 @@ impl GenerateOptions {
         }
         at_least("prefill_step", self.prefill_step.unwrap_or(1), 1)?;
         at_least("context_length", self.context_length.unwrap_or(1), 1)?;
+        let keep = CacheOptions::default().keep;
+        if let Some(size) = self.max_kv_size.filter(|&size| size <= keep) {
+            let expected = format!("more than the {keep} first tokens that are kept");
+            return Err(Error::argument("max_kv_size", expected, size));
+        }
         at_least("num_draft_tokens", self.num_draft_tokens, 1)?;
         at_least("kv_group_size", self.kv_group_size, 1)
     }
@@ -171,6 +176,12 @@ impl GenerateOptions {
     /// of a chunk see each other before they are quantized, and where rotation is that of the chunk's end.
     pub(crate) fn chunks_matter(&self, model: &ModelInfo) -> bool {
         self.max_kv_size.is_some() || self.kv_bits.is_some() || model.dynamic_from.is_some()
+    }
+
+    /// Tokens that come before keys and values of a text are quantized, if they are while at most so many are generated.
+    pub(crate) fn until_quantized(&self, prompt: usize, most: usize) -> Option<usize> {
+        let left = self.quantized_kv_start.saturating_sub(prompt);
+        (self.kv_bits.is_some() && left <= most).then_some(left)
     }
 
     /// The cache that these settings ask for, for so many sequences at once.
@@ -256,6 +267,7 @@ mod tests {
             ),
             (GenerateOptions { stop: vec![String::new()], ..good.clone() }, "stop", "\"\""),
             (GenerateOptions { prefill_step: Some(0), ..good.clone() }, "prefill_step", "0"),
+            (GenerateOptions { max_kv_size: Some(4), ..good.clone() }, "max_kv_size", "4"),
         ];
         for (options, field, got) in bad {
             let text = options.validate().unwrap_err().to_string();

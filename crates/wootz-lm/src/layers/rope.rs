@@ -205,15 +205,16 @@ impl Rope {
         positions: usize,
         device: &Device,
     ) -> Result<Rope> {
-        let found = scaling.frequencies(dims, base, positions, None)?;
-        let amplitude = found.attention_factor;
+        let amplitude = scaling.frequencies(dims, base, positions, None)?.attention_factor;
         // As in mlx-lm, this way knows no neighbours.
         let traditional = traditional && scaling.rope_type != RopeType::Longrope;
-        let op = wootz::Rope { traditional, amplitude, ..wootz::Rope::new(dims) };
         let factor = scaling.factor;
+        // As in MLX: positions are divided, and not frequencies.
+        let scale = if scaling.rope_type == RopeType::Linear { 1.0 / factor } else { 1.0 };
+        let op = wootz::Rope { traditional, scale, amplitude, ..wootz::Rope::new(dims) };
         let dynamic =
             (scaling.rope_type == RopeType::Dynamic).then_some(Dynamic { base, factor, positions });
-        let numbers = single(&found.frequencies);
+        let numbers = scaling.frequencies_of_mlx(dims, base, positions)?;
         Ok(Rope { op, frequencies: table(&numbers, device)?, numbers, dynamic })
     }
 
@@ -272,4 +273,59 @@ fn single(numbers: &[f64]) -> Vec<f32> {
 
 fn table(numbers: &[f32], device: &Device) -> Result<Array> {
     Array::from_slice_on(numbers, &[1, numbers.len()], device)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Bits of what mlx-lm 0.32.2 divides positions by: `mx.reciprocal` of its frequencies, for 16 features and base 50000.
+    #[test]
+    fn frequencies_are_those_of_mlx_lm_to_the_bit() {
+        let long: Vec<f64> = (0..8).map(|pair| 1.1 + 0.5 * f64::from(pair)).collect();
+        let cases = [
+            (
+                json!({ "rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 3.0,
+                    "original_max_position_embeddings": 256 }),
+                [
+                    0x3f800000, 0x3e84673d, 0x3d75a30d, 0x3b8dab61, 0x3a928aff, 0x39979588,
+                    0x389ccc77, 0x37a23151,
+                ],
+            ),
+            (
+                json!({ "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 96, "beta_fast": 16,
+                    "beta_slow": 2 }),
+                [
+                    0x3f800000, 0x3e14f424, 0x3c08f541, 0x3b0dab61, 0x3a128aff, 0x39179589,
+                    0x381ccc77, 0x37223151,
+                ],
+            ),
+            (
+                json!({ "type": "longrope", "original_max_position_embeddings": 128, "long_factor": long }),
+                [
+                    0x3f68ba2e, 0x3e25810c, 0x3d026fac, 0x3bd9f3f7, 0x3abd1673, 0x39a86d43,
+                    0x3898f96e, 0x378d097e,
+                ],
+            ),
+            (
+                json!({ "rope_type": "proportional", "factor": 2.0, "partial_rotary_factor": 0.75 }),
+                [0x3f000000, 0x3e04673d, 0x3d08f541, 0x3c0dab61, 0x3b128aff, 0x3a179588, 0, 0],
+            ),
+        ];
+        for (given, expected) in cases {
+            let scaling = scaling(&given).unwrap();
+            let rope = Rope::new(16, 50000.0, false, &scaling, 4096, &Device::cpu()).unwrap();
+            let bits: Vec<u32> = rope.numbers.iter().map(|number| number.to_bits()).collect();
+            assert_eq!(bits, expected, "{given}");
+        }
+        // Positions are divided, and frequencies stay.
+        let linear = scaling(&json!({ "type": "linear", "factor": 2.5 })).unwrap();
+        let linear = Rope::new(16, 50000.0, false, &linear, 4096, &Device::cpu()).unwrap();
+        let plain = RopeScaling::new(RopeType::Default);
+        let plain = Rope::new(16, 50000.0, false, &plain, 4096, &Device::cpu()).unwrap();
+        assert_eq!((linear.op.scale, plain.op.scale), (0.4, 1.0));
+        assert_eq!(linear.numbers, plain.numbers);
+    }
 }

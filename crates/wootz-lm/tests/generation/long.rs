@@ -10,7 +10,7 @@ use wootz_lm::generate::{GenerateOptions, PerplexityOptions, Piece, Session, Tex
 use wootz_lm::models::{LoadOptions, load};
 use wootz_lm::tokenizer::Tokenizer;
 
-use super::{greedy, numbers, pieces, prompt};
+use super::{assert_alone_as_together, greedy, numbers, pieces, prompt, sampled};
 
 fn goldens() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../goldens")
@@ -93,8 +93,32 @@ fn texts_may_be_of_any_length_where_rotation_follows_it() {
     let losses = loss(&session.logits_of(&window[..299]).unwrap(), &window[1..]);
     let mean = losses.iter().sum::<f32>() / 299.0;
     assert!((measured.perplexity.ln() as f32 - mean).abs() < 1e-5, "{mean}");
-    let error = model.generate_batch(&[few(3), few(4)], &greedy(1)).err().unwrap().to_string();
-    assert!(error.starts_with("prompts: expected one at a time"), "{error}");
+}
+
+#[test]
+fn several_prompts_at_once_give_what_each_gives_alone_where_rotation_follows_the_length() {
+    let (model, prompts) = (open(DYNAMIC), [few(30), few(3), few(14)]);
+    assert_alone_as_together(&model, &prompts, &sampled(12, 5), DYNAMIC);
+}
+
+/// Some are quantized at once, some on the way, some never: each when it would be without the others.
+#[test]
+fn several_prompts_at_once_are_quantized_as_each_is_alone() {
+    for name in ["llama-4bit-f32", "gemma3-4bit-f32", "qwen3_next-4bit-f32"] {
+        let model = open(name);
+        let lengths = [3, 40, 20, 4, 17, 41, 20];
+        let prompts: Vec<Vec<u32>> =
+            (lengths.iter().enumerate()).map(|(i, &length)| prompt(i, length)).collect();
+        for start in [0, 21, 40, 5000] {
+            let options = GenerateOptions {
+                kv_bits: Some(4),
+                kv_group_size: 32,
+                quantized_kv_start: start,
+                ..sampled(8, 3)
+            };
+            assert_alone_as_together(&model, &prompts, &options, &format!("{name}, from {start}"));
+        }
+    }
 }
 
 #[test]

@@ -282,6 +282,24 @@ fn a_draft_model_must_have_the_same_vocabulary() {
     assert_eq!(error, "draft model: expected the model's vocabulary of 260, got 250");
 }
 
+fn assert_alone_as_together(
+    model: &TextModel,
+    prompts: &[Vec<u32>],
+    options: &GenerateOptions,
+    what: &str,
+) {
+    let mut together: Vec<Vec<Piece>> = vec![Vec::new(); prompts.len()];
+    for piece in model.generate_batch(prompts, options).unwrap() {
+        let (index, piece) = piece.unwrap();
+        together[index].push(piece);
+    }
+    for (index, given) in prompts.iter().enumerate() {
+        let seed = options.seed.map(|seed| seed + index as u64);
+        let alone = pieces(model, given, &GenerateOptions { seed, ..options.clone() });
+        assert_eq!(together[index], alone, "{what}, prompt {index}");
+    }
+}
+
 #[test]
 fn several_prompts_at_once_give_what_each_gives_alone() {
     for device in devices() {
@@ -296,17 +314,8 @@ fn several_prompts_at_once_give_what_each_gives_alone() {
             let end = tokens(&model, &prompts[1], &greedy(6))[4];
             let ending = GenerateOptions { stop_tokens: vec![end], ..greedy(20) };
             for options in [ending, sampled(12, 5)] {
-                let mut together: Vec<Vec<Piece>> = vec![Vec::new(); prompts.len()];
-                let batch = model.generate_batch(&prompts, &options).unwrap();
-                for piece in batch {
-                    let (index, piece) = piece.unwrap();
-                    together[index].push(piece);
-                }
-                for (index, given) in prompts.iter().enumerate() {
-                    let seed = options.seed.map(|seed| seed + index as u64);
-                    let alone = pieces(&model, given, &GenerateOptions { seed, ..options.clone() });
-                    assert_eq!(together[index], alone, "{name}, prompt {index} on {device}");
-                }
+                let what = format!("{name} on {device}");
+                assert_alone_as_together(&model, &prompts, &options, &what);
                 if device.is_gpu() {
                     break;
                 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::scaling;
+use super::single;
 use crate::array::Array;
 use crate::device::Device;
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub(super) fn of_base(dims: usize, base: f64, device: &Device) -> Result<Array> 
         return Ok(frequencies);
     }
     // Without the lock: an upload takes a while, and finding them twice does no harm.
-    let numbers = scaling::geometric_of_mlx(dims, base);
+    let numbers = single::geometric(dims, base);
     let frequencies = Array::from_slice_on(&numbers, &[1, numbers.len()], device)?;
     let mut entries = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
     if entries.len() == KEPT {

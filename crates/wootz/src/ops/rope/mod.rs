@@ -11,6 +11,7 @@ mod gpu;
 mod scaling;
 #[cfg(test)]
 mod scaling_tests;
+mod single;
 #[cfg(test)]
 mod tests;
 

@@ -216,7 +216,7 @@ impl RopeScaling {
     }
 
     /// The length that the model was trained with first, which is of so many positions at least.
-    fn original(&self, otherwise: usize, least: usize) -> Result<usize> {
+    pub(super) fn original(&self, otherwise: usize, least: usize) -> Result<usize> {
         let original = self.original_max_position_embeddings.unwrap_or(otherwise);
         if original < least {
             let expected = format!("at least {least}");
@@ -291,18 +291,23 @@ impl RopeScaling {
     }
 
     fn yarn(&self, plain: &[f64], dims: usize, base: f64) -> Result<Vec<f64>> {
-        let length = self.original(4096, 1)? as f64;
-        // The pair, counted from 0, that makes so many turns in the original length.
-        let pair_of =
-            |turns: f64| dims as f64 * (length / (turns * 2.0 * PI)).ln() / (2.0 * base.ln());
-        let low = pair_of(self.beta_fast).floor().max(0.0);
-        let high = pair_of(self.beta_slow).ceil().min(dims as f64 - 1.0);
-        let high = if low == high { high + 0.001 } else { high };
+        let (low, high) = self.ramp(dims, base)?;
         let stretch = |(pair, frequency): (usize, &f64)| {
             let divided = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
             frequency * (divided / self.factor + (1.0 - divided))
         };
         Ok(plain.iter().enumerate().map(stretch).collect())
+    }
+
+    /// The pairs, counted from 0, between which `yarn` goes over from frequencies that stay to divided ones.
+    pub(super) fn ramp(&self, dims: usize, base: f64) -> Result<(f64, f64)> {
+        let length = self.original(4096, 1)? as f64;
+        // The pair that makes so many turns in the original length.
+        let pair_of =
+            |turns: f64| dims as f64 * (length / (turns * 2.0 * PI)).ln() / (2.0 * base.ln());
+        let low = pair_of(self.beta_fast).floor().max(0.0);
+        let high = pair_of(self.beta_slow).ceil().min(dims as f64 - 1.0);
+        Ok((low, if low == high { high + 0.001 } else { high }))
     }
 
     fn longrope(&self, plain: &[f64], short: bool) -> Result<Vec<f64>> {
@@ -375,22 +380,6 @@ impl RopeAxes {
 pub(crate) fn geometric(dims: usize, base: f64) -> Vec<f64> {
     let half = dims / 2;
     (0..half).map(|i| base.powf(-(i as f64) / half as f64)).collect()
-}
-
-/// The same as MLX has it in single precision, to the bit: what its exponential, a polynomial, is
-/// off by is seen at positions of some hundreds.
-pub(crate) fn geometric_of_mlx(dims: usize, base: f64) -> Vec<f32> {
-    const POWERS: [f32; 7] =
-        [1.5353362e-4, 1.3398874e-3, 9.618437e-3, 5.5503324e-2, 0.24022648, 0.6931472, 1.0];
-    let half = dims / 2;
-    let step = (base.ln() / half as f64) as f32;
-    let frequency = |i: usize| {
-        let exponent = -(i as f32) * step * 1.442695;
-        let whole = (exponent + 0.5).floor();
-        let part = POWERS.into_iter().reduce(|p, c| p.mul_add(exponent - whole, c));
-        part.unwrap_or(1.0) * whole.exp2()
-    };
-    (0..half).map(frequency).collect()
 }
 
 fn above_zero(name: &str, value: f64) -> Result<()> {

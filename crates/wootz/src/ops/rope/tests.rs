@@ -132,7 +132,7 @@ fn frequencies_are_those_of_mlx_to_the_bit() {
         0x36bc_b0c0,
         0x361f_23de,
     ];
-    let found = scaling::geometric_of_mlx(32, 1e6);
+    let found = single::geometric(32, 1e6);
     assert_eq!(found.iter().map(|frequency| frequency.to_bits()).collect::<Vec<_>>(), recorded);
 }
 
