@@ -61,6 +61,9 @@ def words(folder):
     arrays = {}
     cases = [("affine", bits, (32, 64, 128)[i % 3]) for i, bits in enumerate((1, 2, 3, 4, 5, 6, 8))]
     cases += [("mxfp4", 4, 32), ("mxfp8", 8, 32), ("nvfp4", 4, 16)]
+    # The other pairs of width and group come last: numbers are seeds.
+    pairs = [("affine", bits, group) for bits in (1, 2, 3, 4, 5, 6, 8) for group in (32, 64, 128)]
+    cases += [pair for pair in pairs if pair not in cases]
     for number, (mode, bits, group) in enumerate(cases):
         for dtype in (mx.float32, mx.float16, mx.bfloat16):
             w = odd_weights(np.random.default_rng(number), 128)

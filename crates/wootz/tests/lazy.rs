@@ -118,36 +118,48 @@ fn results_that_somebody_holds_come_from_one_kernel_with_those_made_of_them() ->
     Ok(())
 }
 
+/// But for Adafactor, whose moments are means of rows and columns, and Muon, which multiplies matrices.
 #[test]
 fn an_optimizer_takes_one_kernel_for_a_parameter() -> Result<()> {
     use wootz::optim::*;
     let Some(device) = own_gpu() else { return Ok(()) };
-    let optimizers: [(&str, Box<dyn Optimizer>); 9] = [
-        ("SGD", Box::new(SGD::new(0.1)?.momentum(0.9, 0.1, false)?.weight_decay(0.1))),
-        ("nesterov", Box::new(SGD::new(0.1)?.momentum(0.9, 0.0, true)?)),
-        ("Adam", Box::new(Adam::new(0.1)?.bias_correction(true))),
-        ("AdamW", Box::new(AdamW::new(0.1)?.bias_correction(true))),
-        ("Adamax", Box::new(Adamax::new(0.1)?)),
-        ("Lion", Box::new(Lion::new(0.1)?.weight_decay(0.1))),
-        ("RMSprop", Box::new(RMSprop::new(0.1)?)),
-        ("Adagrad", Box::new(Adagrad::new(0.1)?)),
-        ("AdaDelta", Box::new(AdaDelta::new(0.1)?)),
-    ];
-    for (name, mut optimizer) in optimizers {
-        let kernels = |count: usize, optimizer: &mut dyn Optimizer| -> Result<u64> {
-            let mut x: Vec<Array> = (0..count).map(|i| ramp(&device, 70 + i)).collect();
-            let gradients = x.clone();
-            optimizer.update(&mut x, &gradients)?;
-            wootz::eval(&optimizer.arrays(&x))?;
-            let before = device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
-            optimizer.update(&mut x, &gradients)?;
-            wootz::eval(&optimizer.arrays(&x))?;
-            Ok(device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches) - before)
-        };
-        let (one, three) = wootz::with_device(&device, || -> Result<(u64, u64)> {
-            Ok((kernels(1, &mut *optimizer)?, kernels(3, &mut *optimizer)?))
-        })?;
-        assert_eq!(three - one, 2, "{name}: {one} kernels for one parameter, {three} for three");
+    let optimizers = || -> Result<[(&str, Box<dyn Optimizer>); 9]> {
+        Ok([
+            ("SGD", Box::new(SGD::new(0.1)?.momentum(0.9, 0.1, false)?.weight_decay(0.1))),
+            ("nesterov", Box::new(SGD::new(0.1)?.momentum(0.9, 0.0, true)?)),
+            ("Adam", Box::new(Adam::new(0.1)?.bias_correction(true))),
+            ("AdamW", Box::new(AdamW::new(0.1)?.bias_correction(true))),
+            ("Adamax", Box::new(Adamax::new(0.1)?)),
+            ("Lion", Box::new(Lion::new(0.1)?.weight_decay(0.1))),
+            ("RMSprop", Box::new(RMSprop::new(0.1)?)),
+            ("Adagrad", Box::new(Adagrad::new(0.1)?)),
+            ("AdaDelta", Box::new(AdaDelta::new(0.1)?)),
+        ])
+    };
+    for dtype in [DType::F32, DType::BF16] {
+        for (name, mut optimizer) in optimizers()? {
+            let kernels = |count: usize, optimizer: &mut dyn Optimizer| -> Result<u64> {
+                let x = (0..count).map(|i| wootz::astype(&ramp(&device, 70 + i), dtype));
+                let mut x = x.collect::<Result<Vec<Array>>>()?;
+                wootz::eval(&x)?;
+                let gradients = x.clone();
+                optimizer.update(&mut x, &gradients)?;
+                wootz::eval(&optimizer.arrays(&x))?;
+                let before = device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
+                optimizer.update(&mut x, &gradients)?;
+                wootz::eval(&optimizer.arrays(&x))?;
+                Ok(device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches) - before)
+            };
+            let (one, three) = wootz::with_device(&device, || -> Result<(u64, u64)> {
+                Ok((kernels(1, &mut *optimizer)?, kernels(3, &mut *optimizer)?))
+            })?;
+            let place = format!("{name}, {dtype}");
+            assert_eq!(
+                three - one,
+                2,
+                "{place}: {one} kernels for one parameter, {three} for three"
+            );
+        }
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Trees, layers and optimizers: names, freezing, files, gradients, state.
 #![allow(missing_docs)]
 
+#[path = "networks/activations.rs"]
+mod activations;
 #[path = "networks/files.rs"]
 mod files;
 #[path = "networks/layers.rs"]

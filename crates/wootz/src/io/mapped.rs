@@ -41,11 +41,16 @@ impl MappedFile {
     pub fn open(path: impl AsRef<Path>) -> Result<MappedFile> {
         let path = path.as_ref();
         let map = || {
-            let file = File::open(path)?;
-            // A folder can be opened on some systems, and its mapping fails with strange words.
-            if file.metadata()?.is_dir() {
+            // Before it is opened: opening a pipe waits for somebody to write. A folder can be opened on some
+            // systems, and its mapping fails with strange words.
+            let kind = std::fs::metadata(path)?;
+            if kind.is_dir() {
                 return Err(std::io::ErrorKind::IsADirectory.into());
             }
+            if !kind.is_file() {
+                return Err(std::io::Error::other("not a regular file"));
+            }
+            let file = File::open(path)?;
             // SAFETY: bytes of the mapping are read as bytes and numbers, for which every pattern is
             // good; that the file is not changed while it is mapped is what this type's text asks for.
             unsafe { Mmap::map(&file) }

@@ -1,7 +1,7 @@
 //! Activation functions, with MLX's names and defaults. Each is a chain of elementwise operations,
 //! which the evaluator runs as one kernel.
 
-use crate::array::Array;
+use crate::array::{Array, DType};
 use crate::error::Result;
 use crate::op::{Case, Entry, Tolerance};
 use crate::ops::*;
@@ -20,12 +20,19 @@ pub(crate) fn activation_entries() -> Vec<Entry> {
         let many = case("many", &[MANY]).moves((arrays + 1) * MANY, 1.1);
         Entry { name, cases: vec![case("", &[3, 5]), many] }
     };
+    // Down to where next to nothing is let through.
+    let once = |name, arrays: usize, call: Call| {
+        let mut entry = entry(name, arrays, call);
+        let once = |case: Case| case.tolerance(Tolerance::Elementwise).range(-6.0..3.0);
+        entry.cases = entry.cases.into_iter().map(once).collect();
+        entry
+    };
     vec![
-        entry("gelu", 1, |x| gelu(&x[0])),
-        entry("gelu_approx", 1, |x| gelu_approx(&x[0])),
-        entry("gelu_fast_approx", 1, |x| gelu_fast_approx(&x[0])),
-        entry("geglu", 2, |x| geglu(&x[0], &x[1])),
-        entry("geglu_approx", 2, |x| geglu_approx(&x[0], &x[1])),
+        once("gelu", 1, |x| gelu(&x[0])),
+        once("gelu_approx", 1, |x| gelu_approx(&x[0])),
+        once("gelu_fast_approx", 1, |x| gelu_fast_approx(&x[0])),
+        once("geglu", 2, |x| geglu(&x[0], &x[1])),
+        once("geglu_approx", 2, |x| geglu_approx(&x[0], &x[1])),
         entry("log_sigmoid", 1, |x| log_sigmoid(&x[0])),
         entry("mish", 1, |x| mish(&x[0])),
         entry("relu", 1, |x| relu(&x[0])),
@@ -69,18 +76,15 @@ activations! {
     };
     /// `x · Φ(x)` with the normal distribution's Φ.
     gelu(x) { "gelu(&x)" => "[-0.0455, 0.0, 3.99987]" } = {
-        let doubled = add(1, erf(divide(x, std::f64::consts::SQRT_2)?)?)?;
-        divide(multiply(x, doubled)?, 2)
+        rounded_once([x], |[x]| multiply(x, normal_cdf(x)?))
     };
     /// [`gelu`] by way of a hyperbolic tangent; off by less than 0.0005.
     gelu_approx(x) { "gelu_approx(&x)" => "[-0.0454, 0.0, 3.99993]" } = {
-        let cubic = multiply(0.044715, multiply(square(x)?, x)?)?;
-        let inner = multiply((2.0 / std::f64::consts::PI).sqrt(), add(x, cubic)?)?;
-        multiply(multiply(0.5, x)?, add(1, tanh(&inner)?)?)
+        rounded_once([x], |[x]| gelu_tanh(x))
     };
     /// [`gelu`] by way of a logistic function; off by less than 0.015.
     gelu_fast_approx(x) { "gelu_fast_approx(&x)" => "[-0.06434, 0.0, 3.99559]" } = {
-        multiply(x, sigmoid(&multiply(1.702, x)?)?)
+        rounded_once([x], |[x]| multiply(x, sigmoid(&multiply(1.702, x)?)?))
     };
     /// `x` where its magnitude is above `lambd`, else 0; MLX's default is 0.5.
     hard_shrink(x, lambd: f64) { "hard_shrink(&x, 0.5)" => "[-2.0, 0.0, 4.0]" } = {
@@ -123,10 +127,12 @@ activations! {
     /// [`silu`] of a gate `x`, times `up`: the gated layers of llama and others.
     swiglu(x, up: &Array) { "swiglu(&x, &x)" => "[0.47681, 0.0, 15.71224]" } = multiply(silu(x)?, up);
     /// [`gelu`] of a gate `x`, times `up`.
-    geglu(x, up: &Array) { "geglu(&x, &x)" => "[0.091, 0.0, 15.99949]" } = multiply(gelu(x)?, up);
+    geglu(x, up: &Array) { "geglu(&x, &x)" => "[0.091, 0.0, 15.99949]" } = {
+        rounded_once([x, up], |[x, up]| multiply(multiply(x, normal_cdf(x)?)?, up))
+    };
     /// [`gelu_approx`] of a gate `x`, times `up`: the gated layers of gemma.
     geglu_approx(x, up: &Array) { "geglu_approx(&x, &x)" => "[0.0908, 0.0, 15.99972]" } = {
-        multiply(gelu_approx(x)?, up)
+        rounded_once([x, up], |[x, up]| multiply(gelu_tanh(x)?, up))
     };
     /// `x` moved towards 0 by `lambd`, and 0 where its magnitude is less; MLX's default is 0.5.
     softshrink(x, lambd: f64) { "softshrink(&x, 0.5)" => "[-1.5, 0.0, 3.5]" } = {
@@ -158,6 +164,34 @@ activations! {
     prelu(x, alpha: &Array) { "prelu(&x, &Array::new([0.25f32])?)" => "[-0.5, 0.0, 4.0]" } = {
         add(maximum(0, x)?, multiply(alpha, minimum(0, x)?)?)
     };
+}
+
+/// A formula whose steps are computed in single precision for the narrow floats, and its gradients too: rounded
+/// between steps, small results would have few right digits.
+fn rounded_once<const N: usize>(
+    x: [&Array; N],
+    formula: impl Fn([&Array; N]) -> Result<Array>,
+) -> Result<Array> {
+    let dtype = x.iter().map(|x| x.dtype()).reduce(DType::promote).unwrap_or(DType::F32).to_float();
+    if !matches!(dtype, DType::F16 | DType::BF16) {
+        return formula(x);
+    }
+    let mut wide = x.map(Array::clone);
+    for x in &mut wide {
+        *x = astype(&*x, DType::F32)?;
+    }
+    astype(&formula(wide.each_ref())?, dtype)
+}
+
+/// `x / 2 · (1 + tanh(…))`.
+fn gelu_tanh(x: &Array) -> Result<Array> {
+    let cubic = multiply(0.044715, multiply(square(x)?, x)?)?;
+    let inner = multiply((2.0 / std::f64::consts::PI).sqrt(), add(x, cubic)?)?;
+    if x.dtype().is_complex() {
+        return multiply(multiply(0.5, x)?, add(1, tanh(&inner)?)?);
+    }
+    // Half of one and a hyperbolic tangent, without their cancellation below 0.
+    multiply(x, sigmoid(&multiply(2, inner)?)?)
 }
 
 /// 1 (`int32`) where `x` is at least `threshold`, else 0; MLX's default threshold is 0.

@@ -135,7 +135,9 @@ impl RotaryEmbedding {
             self.check_known_length("offset", offset)?;
         }
         let end = match (&offset, x.rank()) {
-            (Arg::Scalar(start), 2..) => start.as_f64() as usize + x.shape()[x.rank() - 2],
+            (Arg::Scalar(start), 2..) => {
+                (start.as_f64() as usize).saturating_add(x.shape()[x.rank() - 2])
+            }
             _ => 0,
         };
         if self.known.scaling.rope_type == RopeType::Dynamic

@@ -35,7 +35,7 @@ pub use conv::*;
 pub use cross_entropy::*;
 pub use einsum::*;
 pub use elementwise::*;
-pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c};
+pub(crate) use elementwise::{constant, identity_op, log_c, log1p_c, normal_cdf};
 pub use experts::*;
 pub use fp8::*;
 pub use hadamard::*;

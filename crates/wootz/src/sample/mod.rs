@@ -51,6 +51,9 @@ pub struct Xtc {
     pub special_tokens: Vec<u32>,
 }
 
+/// Below this temperature, products of log-probabilities might leave the range of `float16`.
+const COLD: f64 = 1e-3;
+
 impl Xtc {
     fn check(&self, op: &'static str) -> Result<()> {
         between(op, "threshold", self.threshold, 0.5)?;
@@ -89,8 +92,21 @@ impl Sampler {
         if self.top_k > 0 {
             kept = top_k(&kept, self.top_k)?;
         }
-        let scaled = multiply(kept, 1.0 / self.temperature)?;
-        random::categorical(&scaled, -1, Samples::One, key(1)?.as_ref())
+        random::categorical(&self.scaled(&kept)?, -1, Samples::One, key(1)?.as_ref())
+    }
+
+    /// Log-probabilities divided by the temperature.
+    fn scaled(&self, logprobs: &Array) -> Result<Array> {
+        let factor = 1.0 / self.temperature;
+        if self.temperature >= COLD {
+            return multiply(logprobs, factor);
+        }
+        // A draw depends on differences only. Those from the largest may become -∞, but the largest is 0.
+        let limit = f64::from(f32::MAX);
+        let wide = astype(logprobs, DType::promote(logprobs.dtype(), DType::F32))?;
+        let wide = minimum(&wide, limit)?;
+        let largest = maximum(max(&wide, -1, true)?, -limit)?;
+        multiply(subtract(wide, largest)?, factor.min(limit))
     }
 
     /// Checks the settings for so many tokens.

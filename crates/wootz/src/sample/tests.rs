@@ -298,3 +298,25 @@ fn bad_settings_are_named() {
     let integers = Array::zeros(&[1, 5], DType::I32).unwrap();
     assert!(matches!(top_k(&integers, 1).unwrap_err(), Error::Dtype { .. }));
 }
+
+#[test]
+fn next_to_no_temperature_takes_one_of_the_most_probable() {
+    for device in devices() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            // As probable as each other; far from 0, as among many tokens, or above it, as logits may be.
+            for most in [-12.0f32, 8.0] {
+                let row = [f32::NEG_INFINITY, most - 1.0, most, most - 0.5, most];
+                let x = Array::from_slice_on(&row.repeat(64), &[64, 5], &device).unwrap();
+                let x = x.astype(dtype).unwrap();
+                let key = to_device(&random::key(5).unwrap(), &device).unwrap();
+                for temperature in [9e-4, 1e-5, 1e-39, 1e-46, 5e-324] {
+                    let sampler = Sampler { temperature, top_k: 4, ..Sampler::default() };
+                    let drawn = sampler.sample(&x, Some(&key)).unwrap().to_vec::<u32>().unwrap();
+                    let counts = [2, 4].map(|token| drawn.iter().filter(|&&t| t == token).count());
+                    let all = counts[0] + counts[1] == 64 && counts.iter().all(|&count| count > 8);
+                    assert!(all, "{device} {dtype} at {temperature}: {counts:?} of 64");
+                }
+            }
+        }
+    }
+}

@@ -27,7 +27,7 @@ const KERNELS: &[&str] = &[
     "l2_norm", "l2_norm_backward", "layer_norm", "layer_norm_backward", "left_shift", "less", "less_equal", "log",
     "log10", "log1p", "log2", "log_sigmoid", "logaddexp", "logcumsumexp", "logical_and", "logical_not",
     "logical_or", "logical_xor", "logsumexp", "matmul", "max", "maximum", "mean", "min", "minimum", "mish",
-    "multiply", "nan_to_num", "negative", "not_equal", "pad", "power", "prod", "put_along_axis", "quantize",
+    "multiply", "nan_to_num", "negative", "normal_cdf", "not_equal", "pad", "power", "prod", "put_along_axis", "quantize",
     "quantized_attention", "quantized_matmul", "radians", "random_bits", "real", "reciprocal", "relu", "relu2",
     "remainder", "repeat", "right_shift", "rint", "rms_inv", "rms_norm", "rms_norm_add", "rms_norm_add_rms_norm",
     "rms_norm_backward", "rms_norm_backward_dw", "rms_norm_backward_dx", "rope", "rope_append", "round", "router",

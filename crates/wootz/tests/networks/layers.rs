@@ -282,6 +282,13 @@ fn dynamic_rotary_frequencies_need_a_known_length() -> Result<()> {
     assert_eq!(plain.forward_from(&x, &offset)?.to_bytes()?, known);
     assert_eq!(plain.forward_at(&x, &positions)?.to_bytes()?, known);
     assert_ne!(stretched.forward_from(&x, 7)?.to_bytes()?, known);
+    // Beyond what a length can be.
+    for rope in [plain, stretched] {
+        let far = rope.forward_from(&x, 1e30)?;
+        assert_eq!(far.to_vec::<f32>()?.len(), 48);
+        let error = rope.forward_from(&x, f64::INFINITY).unwrap_err().to_string();
+        assert!(error.contains("offset") && error.contains("inf"), "{error}");
+    }
     Ok(())
 }
 

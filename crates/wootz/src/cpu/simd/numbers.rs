@@ -67,7 +67,7 @@ macro_rules! reals {
 
 reals!(exp, exp_nonpositive, expm1, log, log_c, log2, log10, log1p, log1p_c, sqrt, rsqrt, sigmoid,
     tanh, sinh, cosh, sin, cos, tan,
-    arcsin, arccos, arctan, arcsinh, arccosh, arctanh, erf, erfinv, floor, ceil, round, trunc;
+    arcsin, arccos, arctan, arcsinh, arccosh, arctanh, erf, erfinv, normal_cdf, floor, ceil, round, trunc;
     power, arctan2, logaddexp);
 
 /// Rounded to what `float16` holds, ties to even, without leaving the vector registers.

@@ -118,24 +118,60 @@ impl<'de> Deserialize<'de> for Json {
                 self,
                 mut map: A,
             ) -> std::result::Result<Json, A::Error> {
-                let mut json = Json { metadata: BTreeMap::new(), tensors: BTreeMap::new() };
+                let (mut metadata, mut tensors) = (None, BTreeMap::new());
                 while let Some(name) = map.next_key::<String>()? {
                     if name == METADATA {
                         // Some writers say that there is none by `null`.
-                        let metadata = map.next_value::<Option<BTreeMap<String, String>>>();
                         let named = |e| A::Error::custom(format!("{METADATA}: {e}"));
-                        json.metadata = metadata.map_err(named)?.unwrap_or_default();
+                        let pairs = map.next_value::<Option<Pairs>>().map_err(named)?;
+                        if metadata.replace(pairs).is_some() {
+                            return Err(A::Error::custom(format!("{METADATA} is there twice")));
+                        }
                         continue;
                     }
                     let info = map.next_value::<TensorInfo>();
                     let info =
                         info.map_err(|e| A::Error::custom(format!("tensor {name:?}: {e}")))?;
-                    if json.tensors.contains_key(&name) {
+                    if tensors.contains_key(&name) {
                         return Err(A::Error::custom(format!("tensor {name:?} is there twice")));
                     }
-                    json.tensors.insert(name, info);
+                    tensors.insert(name, info);
                 }
-                Ok(json)
+                let metadata = metadata.flatten().map_or_else(BTreeMap::new, |Pairs(pairs)| pairs);
+                Ok(Json { metadata, tensors })
+            }
+        }
+
+        from.deserialize_map(Entries)
+    }
+}
+
+/// What a file says beside tensors, each key once.
+struct Pairs(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Pairs {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Pairs, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Pairs;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("texts by name")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(
+                self,
+                mut map: A,
+            ) -> std::result::Result<Pairs, A::Error> {
+                let mut pairs = BTreeMap::new();
+                while let Some((key, value)) = map.next_entry::<String, String>()? {
+                    if pairs.contains_key(&key) {
+                        return Err(A::Error::custom(format!("key {key:?} is there twice")));
+                    }
+                    pairs.insert(key, value);
+                }
+                Ok(Pairs(pairs))
             }
         }
 

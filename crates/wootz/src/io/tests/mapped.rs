@@ -179,3 +179,23 @@ fn regions_that_do_not_fit_are_errors() {
     assert_says(MappedFile::open(std::env::temp_dir()), "director");
     assert!(MappedFile::from_bytes("empty", &[]).unwrap().bytes().is_empty());
 }
+
+/// Opening a pipe waits for somebody who writes into it: so this test would never end.
+#[cfg(unix)]
+#[test]
+fn what_is_no_regular_file_is_refused_unopened() {
+    let folder = super::Folder::new("pipes");
+    for name in ["model.safetensors", "model.gguf"] {
+        let pipe = folder.0.join(name);
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+        let errors = [
+            MappedFile::open(&pipe).map(drop).unwrap_err(),
+            Safetensors::open(&pipe).map(drop).unwrap_err(),
+            crate::io::gguf::Gguf::open(&pipe).map(drop).unwrap_err(),
+        ];
+        for error in errors.map(|error| error.to_string()) {
+            assert!(error.contains(name) && error.contains("not a regular file"), "{error}");
+        }
+    }
+}

@@ -100,6 +100,15 @@ fn whatever_is_wrong_with_a_file_is_said() {
         (made(&deep, 0), "tensor \"a\""),
         (made(r#"{"a":7}"#, 0), "tensor \"a\": invalid type"),
         (made(r#"{"__metadata__":{"k":1}}"#, 0), "__metadata__: invalid type"),
+        (
+            made(r#"{"__metadata__":{"k":"1"},"__metadata__":{"l":"2"}}"#, 0),
+            "__metadata__ is there twice",
+        ),
+        (made(r#"{"__metadata__":null,"__metadata__":{}}"#, 0), "__metadata__ is there twice"),
+        (
+            made(r#"{"__metadata__":{"k":"1","k":"1"}}"#, 0),
+            "__metadata__: key \"k\" is there twice",
+        ),
         (made("{}", 1), "the tensors end at 0, but there are 1 bytes of data"),
         (one("F99", "[2]", "[0,8]"), "tensor \"a\": unknown variant `F99`"),
         (one("F32", "[-2]", "[0,8]"), "tensor \"a\": invalid value"),

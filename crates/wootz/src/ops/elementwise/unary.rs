@@ -89,6 +89,15 @@ unary_rows! {
         complex: |x| -x,
         wgsl: { complex: "-a", float: "-a", signed: "-a", unsigned: "(~a + $T(1))" },
         vjp: Vjp::Rule(|_, _, g| Ok(vec![negative(g)?])) }
+    /// The share of a normal distribution up to `x`: what `(1 + erf(x / √2)) / 2` loses below 0, this keeps.
+    pub(crate) normal_cdf { accepts: AsFloat, output: Same, range: -6.0..3.0,
+        float: |x| Real::normal_cdf(x),
+        wgsl: { float: "wz_normal_cdf(a)" },
+        vjp: Vjp::Rule(|x, _, g| {
+            let bell = exp(multiply(square(&x[0])?, -0.5)?)?;
+            let scale = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2 / 2.0;
+            Ok(vec![multiply(g, multiply(bell, scale)?)?])
+        }) }
     /// Elementwise `1 / x`.
     pub reciprocal { accepts: AsFloat, output: Same, range: 0.5..3.0,
         example: [2.0f32, -4.0] => f32 [0.5, -0.25],

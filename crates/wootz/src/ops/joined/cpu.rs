@@ -241,6 +241,5 @@ impl<T: Storage<Wide = f32>> pulp::WithSimd for Through<'_, T> {
 /// As [`nn::gelu_approx`](crate::nn::gelu_approx).
 #[inline(always)]
 fn gelu_tanh(x: f32) -> f32 {
-    let inner = 0.797_884_6 * (x + 0.044715 * (x * x * x));
-    0.5 * x * (1.0 + Real::tanh(inner))
+    x * Real::sigmoid(1.595_769_1 * (x + 0.044715 * (x * x * x)))
 }

@@ -31,8 +31,10 @@ pub(super) fn entries() -> Vec<Entry> {
             Ok(vec![y, sum])
         };
         let inputs = [&[shape, shape][..], &vec![last; rows]].concat();
-        let reason =
-            "the sum is rounded, and its normalised values before they meet weight and bias";
+        let reason = match rows {
+            1 => "the sum is rounded, and its normalised values before they meet the weight",
+            _ => "the sum is rounded",
+        };
         Case::new(format!("{shape:?}, {rows}"), &inputs, call)
             .tolerance(Tolerance::Rounded(1.5, reason))
     };

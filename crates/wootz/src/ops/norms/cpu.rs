@@ -206,22 +206,23 @@ impl<T: Element, const CENTRED: bool> pulp::WithSimd for Forward<'_, T, CENTRED>
             match as_wide::<T>(y) {
                 Some(y) => scaled::<_, CENTRED>(x, mean, r, w, b, y, streamed),
                 None => {
-                    // The normalised value is rounded before the weight comes in, as in MLX.
                     let (tile, narrow) = (&mut tile[..y.len()], &mut narrow[..y.len()]);
-                    for (value, &x) in tile.iter_mut().zip(x) {
-                        *value = centred::<_, CENTRED>(x, mean) * r;
-                    }
-                    T::narrow_slice(tile, narrow);
-                    if weight.is_some() || bias.is_some() {
-                        T::widen_slice(narrow, tile);
-                        for ((value, &w), &b) in tile.iter_mut().zip(w).zip(b) {
-                            *value = *value * w;
-                            if CENTRED {
-                                *value = *value + b;
+                    if CENTRED {
+                        scaled::<_, CENTRED>(x, mean, r, w, b, tile, false);
+                    } else {
+                        // The normalised value is rounded before the weight comes in, as in MLX.
+                        for (value, &x) in tile.iter_mut().zip(x) {
+                            *value = x * r;
+                        }
+                        if weight.is_some() {
+                            T::narrow_slice(tile, narrow);
+                            T::widen_slice(narrow, tile);
+                            for (value, &w) in tile.iter_mut().zip(w) {
+                                *value = *value * w;
                             }
                         }
-                        T::narrow_slice(tile, narrow);
                     }
+                    T::narrow_slice(tile, narrow);
                     stream::copy_if(streamed, narrow, y);
                 }
             }

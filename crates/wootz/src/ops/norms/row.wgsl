@@ -79,7 +79,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         let column = span_column(step, lid);
         if (column >= p.columns) { continue; }
         let centred = value_at(step, base, column) - Span(known.x);
-        var value = span_rounded(centred * known.y) * weight_span(p.weight_offset + column);
+        var value = centred * known.y;
+        // As in MLX, the norm of root mean squares is rounded before it meets the weight.
+        if (!CENTRED) { value = span_rounded(value); }
+        value *= weight_span(p.weight_offset + column);
         if (CENTRED) { value += bias_span(p.bias_offset + column); }
         out_span_set(base + column, undefined_or(value, undefined));
     }

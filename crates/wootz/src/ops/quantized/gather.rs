@@ -19,6 +19,9 @@ use crate::ops::{
 };
 use crate::quant::{Activations, Scheme, activations};
 
+/// What is expected where there is nothing to choose from.
+const NO_INDICES: &str = "no indices into axes without matrices";
+
 /// `x[lhs_indices] @ w[rhs_indices].T`, or without the transposition: as [`gather_mm`](crate::gather_mm) with
 /// quantized weights. Indices count the matrices of all axes before the last two and broadcast together;
 /// those that are not given choose the matrices in their order. `sorted_indices` is there because MLX has it. On
@@ -76,8 +79,7 @@ pub(super) fn gather_qmm_with(
         };
         check_index_dtype(OP, name, indices.dtype())?;
         if indices.size() > 0 && count(shape) == 0 {
-            let expected = "no indices into axes without matrices";
-            return Err(Error::argument(OP, name, expected, indices.size()));
+            return Err(Error::argument(OP, name, NO_INDICES, indices.size()));
         }
         astype(indices, common)
     };
@@ -148,6 +150,11 @@ impl Op for GatherQmm {
         };
         let (inner, outer) = if self.transpose { (columns, rows) } else { (rows, columns) };
         expect_x(self, inputs, &[lefts, m, inner])?;
+        for (name, matrices) in [("lhs_indices", lefts), ("rhs_indices", w[0])] {
+            if count > 0 && matrices == 0 {
+                return Err(Error::argument(self.name(), name, NO_INDICES, count));
+            }
+        }
         Ok(Metas::from_elem(Meta::new(self.name(), &[count, m, outer], inputs[0].dtype)?, 1))
     }
 

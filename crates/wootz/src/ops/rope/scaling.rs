@@ -351,9 +351,11 @@ impl RopeAxes {
             let expected = format!("axes that share {pairs} pairs");
             Err(Error::argument(NAME, "mrope_section", expected, got))
         };
+        let total =
+            |sections: &[usize]| sections.iter().try_fold(0, |sum: usize, &n| sum.checked_add(n));
         match self {
             RopeAxes::Sections(sections) | RopeAxes::Interleaved(sections)
-                if sections.iter().sum::<usize>() != pairs || sections.is_empty() =>
+                if sections.is_empty() || total(sections) != Some(pairs) =>
             {
                 misfit(format!("{sections:?}"))
             }

@@ -342,5 +342,11 @@ fn descriptions_that_do_not_fit_are_errors() -> Result<()> {
     let rope = RotaryEmbedding::new(16, 10000.0, false, &plain, 64)?;
     let error = rope.with_axes(RopeAxes::Sections(vec![3, 3])).unwrap_err().to_string();
     assert!(error.contains("[3, 3]") && error.contains('8'), "{error}");
+    // Sums that come to 8 but for what overflows.
+    for axes in [RopeAxes::Sections, RopeAxes::Interleaved] {
+        let rope = RotaryEmbedding::new(16, 10000.0, false, &plain, 64)?;
+        let error = rope.with_axes(axes(vec![usize::MAX, 9])).unwrap_err().to_string();
+        assert!(error.contains(&usize::MAX.to_string()) && error.contains("8 pairs"), "{error}");
+    }
     Ok(())
 }

@@ -76,6 +76,7 @@ fn unary(name: &str) -> Option<fn(f64) -> f64> {
         "logical_not" => |x| truth(x == 0.0),
         "mish" => |x| x * x.exp().ln_1p().tanh(),
         "negative" => |x| -x,
+        "normal_cdf" => normal_cdf,
         "radians" => |x| x * (std::f64::consts::PI / 180.0),
         "reciprocal" => |x| 1.0 / x,
         "relu" => |x| x.max(0.0),
@@ -110,13 +111,18 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
+fn normal_cdf(x: f64) -> f64 {
+    0.5 * libm::erfc(-x / std::f64::consts::SQRT_2)
+}
+
 fn gelu(x: f64) -> f64 {
-    0.5 * x * (1.0 + libm::erf(x / std::f64::consts::SQRT_2))
+    x * normal_cdf(x)
 }
 
 fn gelu_approx(x: f64) -> f64 {
     let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-    0.5 * x * (1.0 + inner.tanh())
+    // Half of one and a hyperbolic tangent, without their cancellation.
+    x / (1.0 + (-2.0 * inner).exp())
 }
 
 /// By Newton's method on `erf`.

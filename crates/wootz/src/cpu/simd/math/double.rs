@@ -78,6 +78,12 @@ pub(crate) fn erf(x: f64) -> f64 {
     libm::erf(x)
 }
 
+/// The share of a normal distribution up to `x`.
+#[cfg_attr(not(debug_assertions), inline(always))]
+pub(crate) fn normal_cdf(x: f64) -> f64 {
+    0.5 * libm::erfc(-x * c64::FRAC_1_SQRT_2)
+}
+
 /// Inverse error function, to the precision of f64 (MLX stops at that of f32).
 #[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn erfinv(a: f64) -> f64 {

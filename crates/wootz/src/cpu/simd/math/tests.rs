@@ -95,6 +95,7 @@ fn f32_functions_of_one_argument_are_within_their_ulps_for_all_kinds_of_numbers(
     sweep("tanh", 2.0, tanh, double::tanh);
     sweep("sigmoid", 1.8, sigmoid, double::sigmoid);
     sweep("erf", 1.4, erf, double::erf);
+    sweep("normal_cdf", 8.0, normal_cdf, double::normal_cdf);
     sweep("erfinv", 2.5, erfinv, double::erfinv);
     sweep("sin", 0.51, sin, double::sin);
     sweep("cos", 0.51, cos, double::cos);

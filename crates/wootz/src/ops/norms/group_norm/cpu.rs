@@ -48,15 +48,9 @@ fn forward_as<T: Element>(call: &mut CpuCall<'_>, norm: Groups) -> Result<()> {
         dispatch(|| {
             for (x, y) in rows {
                 for (i, (x, y)) in x.iter().zip(y).enumerate() {
-                    let normal = T::narrow((x.widen() - mean[i]) * r[i]);
-                    let scaled = match weight {
-                        Some(weight) => T::narrow(normal.widen() * weight[i].widen()),
-                        None => normal,
-                    };
-                    *y = match bias {
-                        Some(bias) => T::narrow(scaled.widen() + bias[i].widen()),
-                        None => scaled,
-                    };
+                    let normal = (x.widen() - mean[i]) * r[i];
+                    let scaled = weight.map_or(normal, |weight| normal * weight[i].widen());
+                    *y = T::narrow(bias.map_or(scaled, |bias| scaled + bias[i].widen()));
                 }
             }
         });

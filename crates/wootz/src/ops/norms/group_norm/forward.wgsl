@@ -13,8 +13,8 @@ fn main(
         let i = span_column(step, lid);
         if (i >= count) { continue; }
         let at = place(number, i);
-        let normal = span_rounded((x_of(step, at) - Span(found.x)) * found.y);
-        let scaled = span_rounded(normal * weight_span(p.weight + at % p.features));
+        let normal = (x_of(step, at) - Span(found.x)) * found.y;
+        let scaled = normal * weight_span(p.weight + at % p.features);
         out_span_set(at, scaled + bias_span(p.bias + at % p.features));
     }
 }

@@ -587,3 +587,25 @@ fn infinities_among_activations_come_through() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn indices_into_nothing_are_refused() -> Result<()> {
+    on_devices(|| {
+        let scheme = Scheme::Affine { group_size: 32, bits: 4 };
+        let op =
+            GatherQmm { scheme, transpose: true, activations: crate::quant::Activations::Exact };
+        // As many indices as are sorted first, and as few as are not.
+        for count in [1, 300] {
+            let indices = Array::zeros(&[count], DType::U32)?;
+            for (lefts, experts, name) in [(2, 0, "rhs_indices"), (0, 2, "lhs_indices")] {
+                let x = Array::zeros(&[lefts, 1, 32], DType::F32)?;
+                let codes = Array::zeros(&[experts, 4, 4], DType::U32)?;
+                let scales = Array::zeros(&[experts, 4, 1], DType::F32)?;
+                let inputs = [&x, &codes, &scales, &scales, &indices, &indices];
+                let error = Array::apply(op.clone(), &inputs).unwrap_err().to_string();
+                assert!(error.contains(name) && error.ends_with(&count.to_string()), "{error}");
+            }
+        }
+        Ok(())
+    })
+}
