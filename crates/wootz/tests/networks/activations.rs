@@ -2,7 +2,7 @@
 
 use std::slice::from_ref;
 
-use wootz::nn::{geglu, geglu_approx, gelu, gelu_approx, gelu_fast_approx};
+use wootz::nn::{geglu, geglu_approx, gelu, gelu_approx, gelu_fast_approx, silu, swiglu};
 use wootz::{Array, DType, Device, Result, vjp};
 
 /// A function of a gate: its value, its derivative, and the magnitude of the terms that this is the sum of.
@@ -39,7 +39,7 @@ fn ulp(x: f64, dtype: DType) -> f64 {
 fn gated_units_have_all_digits_of_small_results_and_gradients() -> Result<()> {
     let mut devices = vec![Device::cpu()];
     devices.extend(Device::gpu().ok());
-    let units: [(&str, fn(&[Array]) -> Result<Array>, Exact, bool); 5] = [
+    let units: [(&str, fn(&[Array]) -> Result<Array>, Exact, bool); 7] = [
         ("gelu", |x| gelu(&x[0]), by_error_function, false),
         ("gelu_approx", |x| gelu_approx(&x[0]), by_tangent, false),
         (
@@ -50,6 +50,8 @@ fn gated_units_have_all_digits_of_small_results_and_gradients() -> Result<()> {
         ),
         ("geglu", |x| geglu(&x[0], &x[1]), by_error_function, true),
         ("geglu_approx", |x| geglu_approx(&x[0], &x[1]), by_tangent, true),
+        ("silu", |x| silu(&x[0]), |x| by_sigmoid(x, x, 1.0), false),
+        ("swiglu", |x| swiglu(&x[0], &x[1]), |x| by_sigmoid(x, x, 1.0), true),
     ];
     let points: Vec<f32> = (-384..=384).map(|i| i as f32 / 64.0).collect();
     for device in &devices {
