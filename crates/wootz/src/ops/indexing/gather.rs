@@ -275,6 +275,17 @@ pub(super) fn gather_axes(
     apply(op, x, &picks, window)
 }
 
+/// Where `take` along the first axis found them, windows are added up in zeros like `x`: its gradient.
+pub(crate) fn add_taken(
+    op: &'static str,
+    x: &Array,
+    indices: &Array,
+    windows: &Array,
+) -> Result<Array> {
+    let (picks, window) = picks_of(op, x, &[(0, indices)], 0)?;
+    scatter::added_to_zeros(op, x, &picks, windows, window)
+}
+
 /// Where the picked windows are, and what a window is.
 pub(super) fn picks_of(
     op: &'static str,

@@ -18,6 +18,7 @@ pub use along_axis::{
     TakeAlongAxis, TakeAlongAxisBackward, put_along_axis, take_along_axis, take_along_axis_backward,
 };
 pub use cache::{cache_append, cache_ring, quantized_cache_append, quantized_cache_ring};
+pub(crate) use gather::add_taken;
 pub use gather::{gather, slice_dynamic, take};
 pub use index::{Ellipsis, Index, IndexStep, IntoIndices, NewAxis, Slice};
 pub use scatter::{Reduce, scatter, slice_update_dynamic};

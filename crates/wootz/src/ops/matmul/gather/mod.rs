@@ -22,11 +22,11 @@ use crate::op::{
     expect_float, expect_inputs, expect_shape,
 };
 use crate::ops::elementwise::sum_to_shape;
+use crate::ops::indexing::add_taken;
 use crate::ops::indexing::offsets::{check_index_dtype, common_index_dtype};
 use crate::ops::movement::arange_on;
 use crate::ops::{
     Reduce, astype, broadcast_to, expand_dims, full, matmul, reshape, scatter, squeeze, take,
-    zeros_like,
 };
 
 /// Cases.
@@ -252,8 +252,7 @@ fn sum_left(each: &Each, a: &Array, lhs: &Array, products: &Array) -> Result<Arr
         let products = reshape(products, &[to, matrix].concat())?;
         return reshape(&sum_to_shape(&products, &[from, matrix].concat())?, a.shape());
     }
-    let updates = expand_dims(products, 1)?;
-    scatter(&zeros_like(a)?, &[lhs], &updates, &[0], Reduce::Add)
+    add_taken("gather_mm", a, lhs, products)
 }
 
 /// `0, 1, …` for each product, as `like` is.

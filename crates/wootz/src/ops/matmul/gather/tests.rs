@@ -53,6 +53,28 @@ fn the_result_has_the_common_dtype() -> Result<()> {
     Ok(())
 }
 
+/// Added one by one in bfloat16, ones come to no more than 256.
+#[test]
+fn gradients_of_a_matrix_in_many_products_are_rounded_once() -> Result<()> {
+    const PRODUCTS: usize = 1000;
+    for device in crate::testing::devices() {
+        for dtype in [DType::F16, DType::BF16] {
+            let ones = |shape: &[usize]| crate::ops::full_on(shape, 1.0, dtype, &device);
+            let lefts: Vec<u32> = (0..PRODUCTS as u32).map(|i| i % 2).collect();
+            let lefts = Array::from_slice_on(&lefts, &[PRODUCTS], &device)?;
+            let rights = Array::from_slice_on(&[0u32; PRODUCTS], &[PRODUCTS], &device)?;
+            let product = |x: &[Array]| {
+                Ok(vec![gather_mm(&x[0], &x[1], Some(&lefts), Some(&rights), false)?])
+            };
+            let x = [ones(&[2, 1, 3])?, ones(&[1, 3, 1])?];
+            let (_, gradients) = crate::vjp(product, &x, &[ones(&[PRODUCTS, 1, 1])?])?;
+            let left = gradients[0].astype(DType::F32)?.to_vec::<f32>()?;
+            assert_eq!(left, [500.0; 6], "{dtype} on {device}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn more_products_than_turns_that_some_drivers_grant_a_thread_are_all_computed() -> Result<()> {
     const TOKENS: usize = 8192;
