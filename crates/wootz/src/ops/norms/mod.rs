@@ -28,8 +28,7 @@ pub use rms_norm::*;
 use crate::array::{Array, DType, Meta};
 use crate::error::{Error, Result};
 use crate::op::{
-    Entry, Metas, Op, Tolerance, argument_name, expect_contiguous, expect_dtype, expect_float,
-    expect_shape,
+    Entry, Metas, Op, argument_name, expect_contiguous, expect_dtype, expect_float, expect_shape,
 };
 use crate::ops::reshape;
 
@@ -126,12 +125,6 @@ const SHAPES: [&[usize]; 11] = [
 /// shared by blocks of rows.
 const MANY: [usize; 2] = [64, 256];
 const MANY_BLOCKS: [[usize; 2]; 2] = [[8192, 8], [2048, 32]];
-
-/// As MLX does it.
-const ROUNDED: Tolerance = Tolerance::Rounded(
-    1.5,
-    "normalised values are rounded before they meet weight and bias, as in MLX",
-);
 
 /// Cases of all operations.
 pub(crate) fn entries() -> Vec<Entry> {
