@@ -225,6 +225,9 @@ pub struct Case {
     pub tolerance: Tolerance,
     /// Whether gradients are checked.
     pub gradient: Gradient,
+    /// What gradients in narrow dtypes may be off by, relative to the largest element, if that is less than
+    /// what the tolerance grants.
+    pub narrow_gradient: Option<f64>,
     /// What its kernels may move on a GPU, if that is counted.
     pub moves: Option<Moves>,
 }
@@ -309,6 +312,7 @@ impl Case {
             dtypes: FLOATS,
             tolerance: Tolerance::Elementwise,
             gradient: Gradient::Checked,
+            narrow_gradient: None,
             moves: None,
         }
     }
@@ -349,6 +353,12 @@ impl Case {
     /// Says how gradients are checked.
     pub fn gradient(mut self, gradient: Gradient) -> Case {
         self.gradient = gradient;
+        self
+    }
+
+    /// Holds gradients in narrow dtypes to a fraction of the largest element.
+    pub fn narrow_gradient(mut self, limit: f64) -> Case {
+        self.narrow_gradient = Some(limit);
         self
     }
 }

@@ -6,7 +6,7 @@ use wootz::{Array, DType, Device, Error, Result};
 
 use super::data::{Host, Random};
 use super::layouts::Layout;
-use super::tolerance::{Against, compare, rounding};
+use super::tolerance::{Against, compare, rounding, within};
 use super::transforms::{refuses, tangents};
 use super::{Log, Subject, draw, guarded, place, run, widen};
 
@@ -289,7 +289,9 @@ pub(crate) fn check_dtype(
         let most = outputs.iter().map(Host::size).max().unwrap_or(0);
         got.iter().zip(&want).enumerate().try_for_each(|(i, (got, want))| {
             let against = Against::Gradient { terms: most / want.size().max(1) };
+            let limit = case.narrow_gradient.filter(|_| matches!(dtype, DType::F16 | DType::BF16));
             compare(got, want, None, case.tolerance, against, dtype)
+                .and_then(|()| limit.map_or(Ok(()), |limit| within(limit, got, want)))
                 .map_err(|text| format!("float argument {i}: {text}"))
         })
     });

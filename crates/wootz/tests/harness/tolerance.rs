@@ -158,6 +158,17 @@ pub(crate) fn compare(
     }
 }
 
+/// Checks that no element is off by more than a fraction of the largest one.
+pub(crate) fn within(limit: f64, got: &Host, want: &Host) -> Result<(), String> {
+    let (g, w) = (got.to_f64(), want.to_f64());
+    let largest = w.iter().fold(0.0, |m: f64, x| m.max(x.abs()));
+    let off = g.iter().zip(&w).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    if off <= limit * largest {
+        return Ok(());
+    }
+    Err(format!("off by {off:.3e}, more than {limit} of the largest element, {largest:.3e}"))
+}
+
 /// Compares which elements are NaN or infinite, and the others loosely.
 pub(crate) fn compare_specials(got: &Host, want: &Host) -> Result<(), String> {
     if got.shape != want.shape {
