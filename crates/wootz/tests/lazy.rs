@@ -136,7 +136,7 @@ fn an_optimizer_takes_one_kernel_for_a_parameter() -> Result<()> {
             ("AdaDelta", Box::new(AdaDelta::new(0.1)?)),
         ])
     };
-    for dtype in [DType::F32, DType::BF16] {
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
         for (name, mut optimizer) in optimizers()? {
             let kernels = |count: usize, optimizer: &mut dyn Optimizer| -> Result<u64> {
                 let x = (0..count).map(|i| wootz::astype(&ramp(&device, 70 + i), dtype));
@@ -172,36 +172,50 @@ fn an_optimizer_moves_each_array_of_a_parameter_once() -> Result<()> {
     let options = GpuOptions { simulator: Some(collector.clone()), ..Default::default() };
     let device = Device::gpu_with(0, &options)?;
     // Arrays that are read and written, and the gradient beside them.
-    let optimizers: [(&str, Box<dyn Optimizer>, u64); 5] = [
-        ("SGD", Box::new(SGD::new(0.1)?), 1),
-        ("momentum", Box::new(SGD::new(0.1)?.momentum(0.9, 0.1, false)?.weight_decay(0.1)), 2),
-        ("Lion", Box::new(Lion::new(0.1)?.weight_decay(0.1)), 2),
-        ("Adam", Box::new(Adam::new(0.1)?.bias_correction(true)), 3),
-        ("AdamW", Box::new(AdamW::new(0.1)?.bias_correction(true)), 3),
-    ];
-    for (name, mut optimizer, changed) in optimizers {
-        wootz::with_device(&device, || {
-            const COUNT: usize = 1 << 16;
-            let mut x = vec![ramp(&device, COUNT)];
-            let gradients = vec![ramp(&device, COUNT)];
-            optimizer.update(&mut x, &gradients)?;
-            wootz::eval(&optimizer.arrays(&x))?;
-            collector.take();
-            let before = device.as_gpu().unwrap().counters().dispatches;
-            optimizer.update(&mut x, &gradients)?;
-            wootz::eval(&optimizer.arrays(&x))?;
-            let launched = device.as_gpu().unwrap().counters().dispatches - before;
-            let kernels = collector.take();
-            assert_eq!(kernels.len() as u64, launched, "{name}: a kernel that ran twice");
-            let moved = |kernel: &Collected| {
-                let cost = kernel.cost().unwrap();
-                cost.bytes_read() + cost.bytes_written()
-            };
-            let moved: u64 = kernels.iter().map(moved).sum();
-            let best = (2 * changed + 1) * 4 * COUNT as u64;
-            assert!((best..=best * 11 / 10).contains(&moved), "{name}: {moved} bytes, not {best}");
-            Ok(())
-        })?;
+    let optimizers = || -> Result<[(&str, Box<dyn Optimizer>, u64); 9]> {
+        Ok([
+            ("SGD", Box::new(SGD::new(0.1)?), 1),
+            ("momentum", Box::new(SGD::new(0.1)?.momentum(0.9, 0.1, false)?.weight_decay(0.1)), 2),
+            ("Lion", Box::new(Lion::new(0.1)?.weight_decay(0.1)), 2),
+            ("RMSprop", Box::new(RMSprop::new(0.1)?), 2),
+            ("Adagrad", Box::new(Adagrad::new(0.1)?), 2),
+            ("Adam", Box::new(Adam::new(0.1)?.bias_correction(true)), 3),
+            ("AdamW", Box::new(AdamW::new(0.1)?.bias_correction(true)), 3),
+            ("Adamax", Box::new(Adamax::new(0.1)?), 3),
+            ("AdaDelta", Box::new(AdaDelta::new(0.1)?), 3),
+        ])
+    };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (name, mut optimizer, changed) in optimizers()? {
+            wootz::with_device(&device, || {
+                const COUNT: usize = 1 << 16;
+                let array = || wootz::astype(&ramp(&device, COUNT), dtype);
+                let mut x = vec![array()?];
+                let gradients = vec![array()?];
+                optimizer.update(&mut x, &gradients)?;
+                wootz::eval(&optimizer.arrays(&x))?;
+                wootz::eval(&gradients)?;
+                collector.take();
+                let before = device.as_gpu().unwrap().counters().dispatches;
+                optimizer.update(&mut x, &gradients)?;
+                wootz::eval(&optimizer.arrays(&x))?;
+                let launched = device.as_gpu().unwrap().counters().dispatches - before;
+                let kernels = collector.take();
+                assert_eq!(kernels.len() as u64, launched, "{name}: a kernel that ran twice");
+                let moved = |kernel: &Collected| {
+                    let cost = kernel.cost().unwrap();
+                    cost.bytes_read() + cost.bytes_written()
+                };
+                let moved: u64 = kernels.iter().map(moved).sum();
+                let best = (2 * changed + 1) * dtype.size() as u64 * COUNT as u64;
+                let place = format!("{name}, {dtype}");
+                assert!(
+                    (best..=best * 11 / 10).contains(&moved),
+                    "{place}: {moved} bytes, not {best}"
+                );
+                Ok(())
+            })?;
+        }
     }
     Ok(())
 }
