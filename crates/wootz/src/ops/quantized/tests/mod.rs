@@ -602,7 +602,7 @@ fn indices_into_nothing_are_refused() -> Result<()> {
                 let codes = Array::zeros(&[experts, 4, 4], DType::U32)?;
                 let scales = Array::zeros(&[experts, 4, 1], DType::F32)?;
                 let inputs = [&x, &codes, &scales, &scales, &indices, &indices];
-                let error = Array::apply(op.clone(), &inputs).unwrap_err().to_string();
+                let error = Array::apply(op, &inputs).unwrap_err().to_string();
                 assert!(error.contains(name) && error.ends_with(&count.to_string()), "{error}");
             }
         }
