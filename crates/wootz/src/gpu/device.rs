@@ -280,6 +280,12 @@ impl Gpu {
         self.limits.max_storage_buffers_per_shader_stage as usize
     }
 
+    /// The most threads of a workgroup.
+    pub fn max_threads(&self) -> usize {
+        let most = self.limits.max_compute_workgroup_size_x;
+        most.min(self.limits.max_compute_invocations_per_workgroup) as usize
+    }
+
     /// The most workgroups in one dimension of a launch.
     pub fn max_groups(&self) -> u32 {
         self.limits.max_compute_workgroups_per_dimension
