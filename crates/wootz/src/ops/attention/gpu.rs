@@ -11,13 +11,19 @@ use crate::quant::Scheme;
 
 const ENDED: &str = include_str!("ended.wgsl");
 const GRADIENT: &str = include_str!("gradient.wgsl");
-/// Rows of queries, of all heads that share keys, that count as few.
+/// Queries that count as few: the heads that share keys are then taken together, so that keys are read for all of
+/// them at once.
 const FEW: usize = 16;
+/// Rows from which on cooperative matrices are worth it, and the most that any tile has.
+const MANY_ROWS: usize = 16;
+const MOST_ROWS: usize = 32;
 /// Keys that a part has at least, where they are split: putting parts together takes a launch, which fewer do not
 /// make up for.
 const LEAST_KEYS: usize = 256;
 /// Workgroups to aim at where keys are split.
 const GROUPS: usize = 64;
+/// Parts begin at multiples of this: no tile goes through more keys at a time.
+const PART: usize = 64;
 
 /// How the rows of a forward are cut.
 struct Cut {
@@ -31,23 +37,25 @@ struct Cut {
 
 impl Cut {
     fn of(sizes: &Sizes) -> Cut {
-        let folded = sizes.group() * sizes.queries;
-        let few = folded <= FEW;
-        let (rows, kinds) =
-            if few { (folded, sizes.key_heads) } else { (sizes.queries, sizes.heads) };
+        let few = sizes.queries <= FEW;
+        let (rows, kinds) = match few {
+            true => (sizes.group() * sizes.queries, sizes.key_heads),
+            false => (sizes.queries, sizes.heads),
+        };
         let most = if sizes.dims > 256 { 8 } else { 16 };
         let tile = Tile::of(rows.next_power_of_two().clamp(4, most));
-        let groups = (sizes.batch * kinds * rows.div_ceil(tile.rows)).max(1);
+        // The same with and without cooperative matrices: the scratch memory has room for so many parts.
+        let groups = (sizes.batch * kinds * rows.div_ceil(MOST_ROWS)).max(1);
         let splits = if few { GROUPS.div_ceil(groups) } else { 1 };
         let splits = splits.min(sizes.keys.div_ceil(LEAST_KEYS)).max(1);
-        let split_keys = sizes.keys.div_ceil(splits).next_multiple_of(tile.lines).max(1);
+        let split_keys = sizes.keys.div_ceil(splits).next_multiple_of(PART).max(1);
         let splits = sizes.keys.div_ceil(split_keys).max(1);
         Cut { rows, kinds, tile, splits, split_keys }
     }
 
     /// With cooperative matrices where there are some and many rows.
     fn on(mut self, call: &GpuCall<'_>, sizes: &Sizes, inputs: Inputs) -> Cut {
-        if self.rows > FEW {
+        if self.rows > MANY_ROWS {
             let kept = Kept {
                 rows: self.rows,
                 held: &[sizes.dims],
@@ -154,8 +162,11 @@ fn forward_with(
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.splits = cut.splits;
     text.scratch("partials").sinks().lengths_fit().write("out", 0).lse(lse).add(ENDED);
+    // Threads that share a row, which first weigh its parts.
+    let lanes = sizes.value_dims.next_power_of_two().clamp(32, WIDTH);
+    text.add(&format!("const LANES_OF = {lanes}u;\nconst MOST_SPLITS = {GROUPS}u;\n"));
     text.add(include_str!("merge.wgsl"));
-    text.launch("merge", values.div_ceil(WIDTH))
+    text.launch("merge", row_count(sizes).div_ceil(WIDTH / lanes))
 }
 
 pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Sizes) -> Result<()> {
