@@ -2,11 +2,11 @@
 //! in workgroup memory. Where there are few queries, the keys are split over workgroups as well.
 
 use super::cooperative::{Kept, Matrices};
-use super::spec::{AttentionSpec, Lengths, Sizes};
+use super::spec::{AttentionSpec, Lengths, MaskKind, Sizes};
 use super::text::{Inputs, Text, Tile, WIDTH};
 use crate::array::DType;
 use crate::error::Result;
-use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
+use crate::gpu::{Bind, Gpu, GpuCall, Kernel, grid, packed};
 use crate::quant::Scheme;
 
 const ENDED: &str = include_str!("ended.wgsl");
@@ -114,6 +114,18 @@ pub(super) fn forward_quantized(
     forward_with(call, spec, sizes, false, Inputs::Coded(schemes))
 }
 
+/// The most arrays that a kernel of the forward binds, with the status words that tell of wrong lengths.
+fn bindings(spec: &AttentionSpec, inputs: Inputs, lse: bool) -> usize {
+    let lengths = spec.lengths.count();
+    let optional = (spec.mask != MaskKind::None) as usize + spec.sinks as usize + lengths;
+    inputs.count() + optional + 1 + lse as usize + (lengths > 0) as usize
+}
+
+/// Whether a GPU's kernels bind all arrays of attention to quantized keys and values.
+pub(super) fn fits_quantized(gpu: &Gpu, spec: &AttentionSpec, schemes: [Scheme; 2]) -> bool {
+    bindings(spec, Inputs::Coded(schemes), false) <= gpu.max_storage_bindings()
+}
+
 fn forward_with(
     call: &mut GpuCall<'_>,
     spec: &AttentionSpec,
@@ -133,6 +145,11 @@ fn forward_with(
         return text.launch("nothing", values.div_ceil(WIDTH));
     }
     check_dims(call, sizes)?;
+    let (wanted, most) = (bindings(spec, inputs, lse), call.gpu().max_storage_bindings());
+    if wanted > most {
+        let reason = format!("{wanted} arrays in one launch, which binds at most {most}");
+        return Err(call.not_on_device(reason));
+    }
     let cut = cut.on(call, sizes, inputs);
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.kinds = cut.kinds;

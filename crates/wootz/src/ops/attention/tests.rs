@@ -377,6 +377,25 @@ fn bad_arguments_are_errors_with_the_numbers() {
     says(result.eval().map(|()| result), &["query_ends", "3", "[0, 2, 1, 3]"]);
     let options = AttentionOptions { softcap: Some(-1.0), ..plain };
     says(attention(&q, &k, &k, &options), &["softcap", "-1"]);
+    // Numbers that are not there in the type that is computed with.
+    for softcap in [1e-50, 1e-40, 1e39] {
+        let options = AttentionOptions { softcap: Some(softcap), ..plain };
+        let words = ["softcap", "float32", &format!("{softcap:?}")];
+        says(attention(&q, &k, &k, &options), &words);
+        says(attention(&half, &half_k, &half_k, &options), &words);
+    }
+    for scale in [1e300, f64::NAN] {
+        let options = AttentionOptions::new(scale);
+        let words = ["scale", "float32", &format!("{scale:?}")];
+        says(attention(&q, &k, &k, &options), &words);
+    }
+    let steep = AttentionOptions { softcap: Some(1e-30), ..AttentionOptions::new(1e10) };
+    says(attention(&q, &k, &k, &steep), &["softcap", "10000000000.0", "1e-30"]);
+    let doubles = [&q, &k].map(|x| x.astype(DType::F64).unwrap());
+    for (scale, softcap) in [(1e300, 1e300), (1.0, 1e-50)] {
+        let options = AttentionOptions { softcap: Some(softcap), ..AttentionOptions::new(scale) };
+        attention(&doubles[0], &doubles[1], &doubles[1], &options).unwrap().eval().unwrap();
+    }
     let op = AttentionBackward::new(AttentionSpec::new(1.0));
     let rows = x(&[1, 6, 4]);
     let result = Array::apply(op, &[&q, &k, &k, &q, &rows, &x(&[1, 6, 3])]);

@@ -1,4 +1,4 @@
-//! Which kernels a GPU is given.
+//! Which kernels a GPU is given, and what becomes of those that it cannot bind all arrays of.
 
 use std::sync::Arc;
 
@@ -16,6 +16,46 @@ fn collecting() -> (Device, Arc<Collector>) {
 fn named<'l>(launched: &'l [Collected], name: &str) -> &'l Collected {
     let named = |one: &&Collected| one.launch.key.to_string().contains(name);
     launched.iter().find(named).unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn arrays_of_which_a_gpu_binds_too_few_are_an_error_or_decoded_before() {
+    let cpu = Device::cpu();
+    for best in devices().into_iter().filter(Device::is_gpu) {
+        let index = best.as_gpu().unwrap().summary().index;
+        let options = GpuOptions { max_storage_bindings: Some(8), ..Default::default() };
+        let device = Device::gpu_with(index, &options).unwrap();
+        let run = |device: &Device| {
+            let x = given(device, [4, 2], [5, 300], 32);
+            let (mask, sinks) = (numbers(5, &[5, 300], device), numbers(6, &[4], device));
+            let length = Array::from_slice_on(&[200i32], &[1], device).unwrap();
+            let options = AttentionOptions {
+                causal: true,
+                mask: Some(&mask),
+                key_length: Some(&length),
+                ..AttentionOptions::new(0.3)
+            };
+            let all = AttentionOptions { sinks: Some(&sinks), ..options };
+            let (k, v) = (coded(&x.k, 8, 32), coded(&x.v, 8, 32));
+            let fits = attention(&x.q, &x.k, &x.v, &options).unwrap();
+            let decoded = quantized_attention(&x.q, &k, &v, &options).unwrap();
+            let many = attention_with_lse(&x.q, &x.k, &x.v, &all).unwrap().0;
+            (fits, decoded, many)
+        };
+        let (want, got) = (run(&cpu), run(&device));
+        for (got, want) in [(&got.0, &want.0), (&got.1, &want.1)] {
+            let off = error(&crate::to_device(got, &cpu).unwrap(), want);
+            assert!(off < 2e-5, "{device}: off by {off:e}");
+        }
+        let text = got.2.eval().unwrap_err().to_string();
+        assert!(text.contains("9 arrays") && text.contains("at most 8"), "{text}");
+        let wrong = Array::from_slice_on(&[301i32], &[1], &device).unwrap();
+        let x = given(&device, [4, 2], [5, 300], 32);
+        let options = AttentionOptions { key_length: Some(&wrong), ..AttentionOptions::new(0.3) };
+        let (k, v) = (coded(&x.k, 8, 32), coded(&x.v, 8, 32));
+        let result = quantized_attention(&x.q, &k, &v, &options).unwrap();
+        assert!(result.eval().unwrap_err().to_string().contains("301"));
+    }
 }
 
 /// Checks that a kernel holds so many rows in tiles of cooperative matrices, or has none for 0, within the memory
