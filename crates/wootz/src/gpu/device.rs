@@ -83,6 +83,8 @@ pub struct GpuOptions {
     pub max_binding_bytes: Option<u64>,
     /// Ask for a device that refuses larger buffers.
     pub max_buffer_bytes: Option<u64>,
+    /// Ask for a device whose kernels see fewer buffers, the status word included.
+    pub max_storage_bindings: Option<u32>,
     /// Compile kernels with bounds, loop and division checks and with zeroed workgroup memory.
     pub checked: bool,
     /// Do as if the adapter had no 64-bit integers.
@@ -179,6 +181,8 @@ impl Gpu {
             |limit: &mut u64, wish: Option<u64>| *limit = wish.map_or(*limit, |w| w.min(*limit));
         cap(&mut limits.max_buffer_size, options.max_buffer_bytes);
         cap(&mut limits.max_storage_buffer_binding_size, options.max_binding_bytes);
+        let bindings = &mut limits.max_storage_buffers_per_shader_stage;
+        *bindings = options.max_storage_bindings.map_or(*bindings, |wish| wish.min(*bindings));
 
         let experimental_features = if features.contains(Features::EXPERIMENTAL_COOPERATIVE_MATRIX)
         {
@@ -278,6 +282,12 @@ impl Gpu {
     /// How many buffers one kernel can see, the status word included.
     pub fn max_storage_bindings(&self) -> usize {
         self.limits.max_storage_buffers_per_shader_stage as usize
+    }
+
+    /// The most threads of a workgroup.
+    pub fn max_threads(&self) -> usize {
+        let most = self.limits.max_compute_workgroup_size_x;
+        most.min(self.limits.max_compute_invocations_per_workgroup) as usize
     }
 
     /// The most workgroups in one dimension of a launch.

@@ -18,6 +18,16 @@ use crate::array::DType;
 /// What every text of spans has.
 const SPANS: &str = include_str!("snippets/spans.wgsl");
 
+/// A workgroup that a row may be given to. All that 512 threads keep beside what they compute with should be 64
+/// elements each, lest registers run out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group {
+    /// Its threads.
+    pub(crate) width: usize,
+    /// Elements that each keeps at most.
+    pub(crate) most: usize,
+}
+
 /// How a row lies over the threads of a workgroup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rows {
@@ -39,12 +49,27 @@ impl Rows {
         width: usize,
         most: usize,
     ) -> Rows {
+        Rows::in_groups(dtype, columns, offsets, &[Group { width, most }], usize::MAX)
+    }
+
+    /// For the first of some groups that keeps a row and has no more than so many threads; the first of all if
+    /// there is none.
+    pub(crate) fn in_groups(
+        dtype: DType,
+        columns: usize,
+        offsets: impl IntoIterator<Item = usize>,
+        groups: &[Group],
+        threads: usize,
+    ) -> Rows {
         let per_word = packed::per_word(dtype);
         let whole = |place: usize| place.is_multiple_of(per_word);
         let span = if whole(columns) && offsets.into_iter().all(whole) { per_word } else { 1 };
-        // Powers of two, so that few kernels serve all lengths.
-        let steps = columns.div_ceil(width * span).next_power_of_two();
-        let kept = if steps * span <= most { steps } else { 0 };
+        let keeping = groups.iter().filter(|group| group.width <= threads).find_map(|group| {
+            // Powers of two, so that few kernels serve all lengths.
+            let steps = columns.div_ceil(group.width * span).next_power_of_two();
+            (steps * span <= group.most).then_some((group.width, steps))
+        });
+        let (width, kept) = keeping.unwrap_or((groups.first().map_or(1, |group| group.width), 0));
         Rows { dtype, width, span, kept }
     }
 
@@ -55,7 +80,7 @@ impl Rows {
 
     /// What it adds to a kernel's key.
     pub(crate) fn key(&self) -> String {
-        format!("{}x{}", self.span, self.kept)
+        format!("{}x{}x{}", self.width, self.span, self.kept)
     }
 
     /// A whole text with the types of its spans.

@@ -398,7 +398,11 @@ impl<'a> Plan<'a> {
             let mut brings_kernel = false;
             for unit in units(subject, number, full) {
                 let Some(hosts) = unit.inputs() else { continue };
-                if !full && hosts.iter().any(|host| host.size() > LARGE) {
+                // Bytes are counted in any size, row-major.
+                let counted = unit.values == Values::Drawn
+                    && unit.layout == Layout::Contiguous
+                    && subject.case.moves.is_some();
+                if !full && !counted && hosts.iter().any(|host| host.size() > LARGE) {
                     *plan.left_out.entry("large").or_default() += 1;
                     continue;
                 }

@@ -279,6 +279,11 @@ pub(crate) const UNLIKE_DOUBLES: &[(&str, &[DType], &str)] = &[
         "the quotient is rounded, and then its floor taken",
     ),
     ("round", &[DType::F16, DType::BF16], "powers of ten and products with them are rounded"),
+    (
+        "activations",
+        wootz::op::FLOATS,
+        "slopes at infinities are products of infinities and zeros, which fast math need not keep",
+    ),
 ];
 
 /// Whether results can be compared with those of doubles, and for special values.

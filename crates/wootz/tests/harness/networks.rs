@@ -5,17 +5,18 @@ use wootz::op::{Case, Gradient, Tolerance};
 use wootz::optim::{
     AdaDelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Lion, Muon, Optimizer, RMSprop, SGD,
 };
-use wootz::{Array, DType, Result, layer_norm, matmul, nn, value_and_grad};
+use wootz::{Array, DType, Result, layer_norm, matmul, nn, value_and_grad, vjp};
 
 use super::Subject;
 
-/// All of them, under two names that no operation has.
+/// All of them, under three names that no operation has.
 pub(crate) fn subjects() -> Vec<Subject> {
     let of = |op: &'static str| {
         move |case: Case| Subject { op, case, reference: None, any_size: false, first: false }
     };
     let steps = optimizers().into_iter().map(of("optimizers"));
-    steps.chain(networks().into_iter().map(of("networks"))).collect()
+    let slopes = activations().into_iter().map(of("activations"));
+    steps.chain(networks().into_iter().map(of("networks"))).chain(slopes).collect()
 }
 
 /// Two steps from parameters and gradients that are not near zero, where some optimizers take only the sign.
@@ -71,5 +72,31 @@ fn networks() -> Vec<Case> {
             .dtypes(&[DType::F32])
             .tolerance(Tolerance::Reduction)
             .gradient(Gradient::None),
+    ]
+}
+
+/// The gradients of activations, whose arrays are read or written once.
+fn activations() -> Vec<Case> {
+    const MANY: usize = 4096;
+    fn case(name: &str, arrays: usize, call: fn(&[Array]) -> Result<Array>) -> Case {
+        let gradients = move |x: &[Array]| {
+            let (inputs, slope) = (&x[..arrays], &x[arrays]);
+            Ok(vjp(|x: &[Array]| Ok(vec![call(x)?]), inputs, &[slope.clone()])?.1)
+        };
+        Case::new(name, &vec![&[MANY][..]; arrays + 1], gradients)
+            .dtypes(&[DType::F32, DType::BF16])
+            .tolerance(Tolerance::Rounded(8.0, "every step of the formula is rounded"))
+            .gradient(Gradient::None)
+            .moves((2 * arrays + 1) * MANY, 1.1)
+    }
+    vec![
+        case("gelu", 1, |x| nn::gelu(&x[0])),
+        case("gelu_approx", 1, |x| nn::gelu_approx(&x[0])),
+        case("relu2", 1, |x| nn::relu2(&x[0])),
+        case("silu", 1, |x| nn::silu(&x[0])),
+        case("softcap", 1, |x| nn::softcap(&x[0], 1.5)),
+        case("softplus", 1, |x| nn::softplus(&x[0])),
+        case("geglu", 2, |x| nn::geglu(&x[0], &x[1])),
+        case("swiglu", 2, |x| nn::swiglu(&x[0], &x[1])),
     ]
 }

@@ -63,7 +63,13 @@ const PREPARED: &[(&str, &[&str], &str)] = &[
     ),
     (
         "gather_mm",
-        &["1025 tokens", "experts", "experts, more than a tile", "weights that are read once"],
+        &[
+            "1025 tokens",
+            "experts",
+            "experts, more than a tile",
+            "packed weights",
+            "weights that are read once",
+        ],
         "indices that are not given are counted, and what is broadcast is copied, of the indices",
     ),
     ("gather_qmm", &["many rows"], "indices of two types become those of one"),

@@ -124,6 +124,52 @@ fn forward() -> Vec<Case> {
         shapes(1, [2, 1], [1, 512], [64, 64])
             .case("one query of many keys", &[], all())
             .moves(2 * 512 * 64, 1.1),
+        // As many heads as a tile has rows: keys and values once, and what becomes of each part of the keys, which is
+        // written and read in `float32`.
+        shapes(1, [32, 1], [1, 1024], [64, 64])
+            .case("one query of many heads", &[], all())
+            .dtypes(SINGLE)
+            .moves(2 * 1024 * 64 + 2 * 32 * 64 + 2 * 4 * 32 * 66, 1.1),
+        // Queries that are guessed: rows of four heads are a tile.
+        shapes(1, [8, 2], [8, 512], [64, 64])
+            .case("eight queries of many keys", &[], causal())
+            .dtypes(SINGLE)
+            .moves(2 * 2 * 512 * 64 + 2 * 8 * 8 * 64 + 2 * 2 * 64 * 66, 1.1),
+        // More rows than a tile has, of keys in parts.
+        shapes(2, [32, 1], [3, 300], [8, 8])
+            .case("many heads of few queries", &[&[2, 1, 3, 300], &[32], &[2]], |x| {
+                let options = AttentionOptions {
+                    causal: true,
+                    window: Some(200),
+                    softcap: Some(3.0),
+                    mask: Some(&x[3]),
+                    sinks: Some(&x[4]),
+                    key_length: Some(&x[5]),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .fixed(5, DType::I32, 100.0..300.0)
+            .dtypes(TWO),
+        shapes(2, [32, 1], [1, 255], [8, 8])
+            .case("32 heads, 255 keys", &[&[2, 32, 1, 255]], masked)
+            .fixed(3, DType::Bool, 0.0..2.0)
+            .dtypes(TWO),
+        shapes(2, [8, 2], [8, 255], [16, 8])
+            .case("eight queries, 255 keys", &[], causal())
+            .dtypes(HALF),
+        shapes(1, [8, 2], [12, 270], [8, 8])
+            .case("few queries of several sequences", &[], |x| {
+                let ends = |ends: &[i32]| Array::from_slice_on(ends, &[4], x[0].device());
+                let (queries, keys) = (ends(&[0, 5, 5, 12])?, ends(&[0, 90, 130, 270])?);
+                let options = AttentionOptions {
+                    causal: true,
+                    sequences: Some((&queries, &keys)),
+                    ..AttentionOptions::new(SCALE)
+                };
+                Ok(vec![attention(&x[0], &x[1], &x[2], &options)?])
+            })
+            .dtypes(SINGLE),
         shapes(2, [4, 1], [17, 17], [8, 8]).case("causal, one head of keys", &[], causal()),
         shapes(1, [2, 2], [17, 29], [8, 8]).case("causal, more keys", &[], causal()),
         shapes(2, [2, 1], [9, 5], [8, 8]).case("causal, queries that see nothing", &[], causal()),
@@ -614,6 +660,12 @@ fn quantized() -> Vec<Case> {
                 ..AttentionOptions::new(SCALE)
             })
             .fixed(7, DType::I32, 0.0..40.0),
+        shapes(1, [32, 1], [1, 512], [64, 64])
+            .quantized("one query of many heads", eight, &[], all)
+            .dtypes(SINGLE),
+        shapes(1, [8, 2], [8, 255], [32, 32])
+            .quantized("eight queries, 255 keys", [[4, 32]; 2], &[], causal)
+            .dtypes(TWO),
         shapes(1, [2, 1], [1, 300], [32, 32])
             .quantized("everything", eight, &[&[1, 2, 1, 300], &[2], &[1]], |x| AttentionOptions {
                 causal: true,

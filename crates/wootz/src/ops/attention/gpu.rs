@@ -2,22 +2,28 @@
 //! in workgroup memory. Where there are few queries, the keys are split over workgroups as well.
 
 use super::cooperative::{Kept, Matrices};
-use super::spec::{AttentionSpec, Lengths, Sizes};
+use super::spec::{AttentionSpec, Lengths, MaskKind, Sizes};
 use super::text::{Inputs, Text, Tile, WIDTH};
 use crate::array::DType;
 use crate::error::Result;
-use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
+use crate::gpu::{Bind, Gpu, GpuCall, Kernel, grid, packed};
 use crate::quant::Scheme;
 
 const ENDED: &str = include_str!("ended.wgsl");
 const GRADIENT: &str = include_str!("gradient.wgsl");
-/// Rows of queries, of all heads that share keys, that count as few.
+/// Queries that count as few: the heads that share keys are then taken together, so that keys are read for all of
+/// them at once.
 const FEW: usize = 16;
+/// Rows from which on cooperative matrices are worth it, and the most that any tile has.
+const MANY_ROWS: usize = 16;
+const MOST_ROWS: usize = 32;
 /// Keys that a part has at least, where they are split: putting parts together takes a launch, which fewer do not
 /// make up for.
 const LEAST_KEYS: usize = 256;
 /// Workgroups to aim at where keys are split.
 const GROUPS: usize = 64;
+/// Parts begin at multiples of this: no tile goes through more keys at a time.
+const PART: usize = 64;
 
 /// How the rows of a forward are cut.
 struct Cut {
@@ -31,23 +37,25 @@ struct Cut {
 
 impl Cut {
     fn of(sizes: &Sizes) -> Cut {
-        let folded = sizes.group() * sizes.queries;
-        let few = folded <= FEW;
-        let (rows, kinds) =
-            if few { (folded, sizes.key_heads) } else { (sizes.queries, sizes.heads) };
+        let few = sizes.queries <= FEW;
+        let (rows, kinds) = match few {
+            true => (sizes.group() * sizes.queries, sizes.key_heads),
+            false => (sizes.queries, sizes.heads),
+        };
         let most = if sizes.dims > 256 { 8 } else { 16 };
         let tile = Tile::of(rows.next_power_of_two().clamp(4, most));
-        let groups = (sizes.batch * kinds * rows.div_ceil(tile.rows)).max(1);
+        // The same with and without cooperative matrices: the scratch memory has room for so many parts.
+        let groups = (sizes.batch * kinds * rows.div_ceil(MOST_ROWS)).max(1);
         let splits = if few { GROUPS.div_ceil(groups) } else { 1 };
         let splits = splits.min(sizes.keys.div_ceil(LEAST_KEYS)).max(1);
-        let split_keys = sizes.keys.div_ceil(splits).next_multiple_of(tile.lines).max(1);
+        let split_keys = sizes.keys.div_ceil(splits).next_multiple_of(PART).max(1);
         let splits = sizes.keys.div_ceil(split_keys).max(1);
         Cut { rows, kinds, tile, splits, split_keys }
     }
 
     /// With cooperative matrices where there are some and many rows.
     fn on(mut self, call: &GpuCall<'_>, sizes: &Sizes, inputs: Inputs) -> Cut {
-        if self.rows > FEW {
+        if self.rows > MANY_ROWS {
             let kept = Kept {
                 rows: self.rows,
                 held: &[sizes.dims],
@@ -106,6 +114,18 @@ pub(super) fn forward_quantized(
     forward_with(call, spec, sizes, false, Inputs::Coded(schemes))
 }
 
+/// The most arrays that a kernel of the forward binds, with the status words that tell of wrong lengths.
+fn bindings(spec: &AttentionSpec, inputs: Inputs, lse: bool) -> usize {
+    let lengths = spec.lengths.count();
+    let optional = (spec.mask != MaskKind::None) as usize + spec.sinks as usize + lengths;
+    inputs.count() + optional + 1 + lse as usize + (lengths > 0) as usize
+}
+
+/// Whether a GPU's kernels bind all arrays of attention to quantized keys and values.
+pub(super) fn fits_quantized(gpu: &Gpu, spec: &AttentionSpec, schemes: [Scheme; 2]) -> bool {
+    bindings(spec, Inputs::Coded(schemes), false) <= gpu.max_storage_bindings()
+}
+
 fn forward_with(
     call: &mut GpuCall<'_>,
     spec: &AttentionSpec,
@@ -125,6 +145,11 @@ fn forward_with(
         return text.launch("nothing", values.div_ceil(WIDTH));
     }
     check_dims(call, sizes)?;
+    let (wanted, most) = (bindings(spec, inputs, lse), call.gpu().max_storage_bindings());
+    if wanted > most {
+        let reason = format!("{wanted} arrays in one launch, which binds at most {most}");
+        return Err(call.not_on_device(reason));
+    }
     let cut = cut.on(call, sizes, inputs);
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.kinds = cut.kinds;
@@ -154,8 +179,11 @@ fn forward_with(
     let mut text = Text::new(call, spec, sizes, cut.tile, inputs);
     text.params.splits = cut.splits;
     text.scratch("partials").sinks().lengths_fit().write("out", 0).lse(lse).add(ENDED);
+    // Threads that share a row, which first weigh its parts.
+    let lanes = sizes.value_dims.next_power_of_two().clamp(32, WIDTH);
+    text.add(&format!("const LANES_OF = {lanes}u;\nconst MOST_SPLITS = {GROUPS}u;\n"));
     text.add(include_str!("merge.wgsl"));
-    text.launch("merge", values.div_ceil(WIDTH))
+    text.launch("merge", row_count(sizes).div_ceil(WIDTH / lanes))
 }
 
 pub(super) fn backward(call: &mut GpuCall<'_>, spec: &AttentionSpec, sizes: &Sizes) -> Result<()> {

@@ -6,6 +6,7 @@ use super::spec::{AttentionSpec, QUANTIZED, Sizes, wide};
 use super::{AttentionOptions, cpu, first, optional_inputs, spec_of};
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
+use crate::device::Device;
 use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
@@ -18,7 +19,8 @@ const NAME: &str = "quantized_attention";
 /// [`attention`](crate::attention) to keys and values that are quantized with an affine scheme, each with
 /// its own: codes of `[batch, key heads, keys, words]`, and scales and biases for each group. They are
 /// decoded in tiles as they are read, and nowhere as a whole. The result has the dtype that `q` and the scales
-/// promote to; scores and sums are in `float32`.
+/// promote to; scores and sums are in `float32`. (On a GPU whose kernels bind fewer arrays than there are, keys and
+/// values are decoded before.)
 ///
 /// Gradients reach `q`, mask, sinks, scales and biases, through decoded keys and values.
 ///
@@ -63,6 +65,10 @@ pub fn quantized_attention(
     }
     optional_inputs(NAME, q, dtype, options, &mut spec, &mut inputs)?;
     let op = QuantizedAttention { spec, keys: k.scheme(), values: v.scheme() };
+    if !op.fits(q.device()) {
+        op.sizes(&inputs.iter().map(Array::meta).collect::<Vec<_>>())?;
+        return first(NAME, op.plain(&inputs)?);
+    }
     first(NAME, Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?)
 }
 
@@ -85,6 +91,17 @@ impl QuantizedAttention {
 
     fn sizes(&self, inputs: &[&Meta]) -> Result<Sizes> {
         Sizes::check_quantized(self, &self.spec, self.schemes(), inputs)
+    }
+
+    /// Whether a device's kernels bind all the arrays at once. On one where they do not, keys and values are decoded
+    /// before.
+    fn fits(&self, device: &Device) -> bool {
+        #[cfg(feature = "gpu")]
+        if let Some(gpu) = device.as_gpu() {
+            return super::gpu::fits_quantized(gpu, &self.spec, self.schemes());
+        }
+        let _ = device;
+        true
     }
 
     /// Decodes keys and values, and attends to them in `float32` at least: what kernels compute.

@@ -146,8 +146,8 @@ impl Sizes {
         let count = optional + spec.optional(sinks);
         crate::op::expect_inputs(op, inputs, count)?;
         (0..count).try_for_each(|index| expect_contiguous(op, inputs, index))?;
-        check_numbers(op.name(), spec)?;
         let sizes = Sizes::of_arrays(op.name(), inputs[0], inputs[1], inputs[2])?;
+        check_numbers(op.name(), spec, sizes.dtype)?;
         sizes.with_optional(op.name(), spec, &inputs[optional..], sinks)
     }
 
@@ -162,11 +162,11 @@ impl Sizes {
         let count = QUANTIZED + spec.optional(spec.sinks);
         crate::op::expect_inputs(op, inputs, count)?;
         (0..count).try_for_each(|index| expect_contiguous(op, inputs, index))?;
-        check_numbers(name, spec)?;
         let q = inputs[0];
         let k = decoded(name, "k", keys, &inputs[1..4], q.dtype)?;
         let v = decoded(name, "v", values, &inputs[4..7], q.dtype)?;
         let sizes = Sizes::of_arrays(name, q, &k, &v)?;
+        check_numbers(name, spec, sizes.dtype)?;
         sizes.with_optional(name, spec, &inputs[QUANTIZED..], spec.sinks)
     }
 
@@ -349,15 +349,28 @@ pub(super) fn expect(
     Ok(())
 }
 
-fn check_numbers(op: &'static str, spec: &AttentionSpec) -> Result<()> {
-    if !spec.scale.is_finite() {
-        return Err(Error::argument(op, "scale", "a finite number", spec.scale));
+/// Checks numbers as they are computed with: in `float32` unless the arrays are wider.
+fn check_numbers(op: &'static str, spec: &AttentionSpec, dtype: DType) -> Result<()> {
+    let wide = wide(dtype);
+    let (computed, least) = match wide {
+        DType::F64 => ((|x| x) as fn(f64) -> f64, f64::MIN_POSITIVE),
+        _ => ((|x| f64::from(x as f32)) as fn(f64) -> f64, f64::from(f32::MIN_POSITIVE)),
+    };
+    let scale = computed(spec.scale);
+    if !scale.is_finite() {
+        let expected = format!("a finite number in {wide}");
+        return Err(Error::argument(op, "scale", expected, format!("{:?}", spec.scale)));
     }
-    match spec.softcap {
-        Some(softcap) if !(softcap.is_finite() && softcap > 0.0) => {
-            return Err(Error::argument(op, "softcap", "a finite number above 0", softcap));
+    if let Some(softcap) = spec.softcap {
+        let own = computed(softcap);
+        if !(own.is_finite() && own >= least) {
+            let expected = format!("a finite number of at least {least:e}, for {wide}");
+            return Err(Error::argument(op, "softcap", expected, format!("{softcap:?}")));
         }
-        _ => {}
+        if !computed(scale / own).is_finite() {
+            let expected = format!("one that the scale, {:?}, can be divided by", spec.scale);
+            return Err(Error::argument(op, "softcap", expected, format!("{softcap:?}")));
+        }
     }
     match spec.window {
         Some(0) => Err(Error::argument(op, "window", "at least 1 key", 0)),

@@ -1,6 +1,9 @@
 //! What the harness cannot say: lengths of more than a few tiles on both devices, errors, and rows
 //! that see nothing.
 
+#[cfg(feature = "gpu")]
+mod kernels;
+
 use super::*;
 use crate::autograd::{grad, vjp};
 use crate::op::Op;
@@ -374,6 +377,25 @@ fn bad_arguments_are_errors_with_the_numbers() {
     says(result.eval().map(|()| result), &["query_ends", "3", "[0, 2, 1, 3]"]);
     let options = AttentionOptions { softcap: Some(-1.0), ..plain };
     says(attention(&q, &k, &k, &options), &["softcap", "-1"]);
+    // Numbers that are not there in the type that is computed with.
+    for softcap in [1e-50, 1e-40, 1e39] {
+        let options = AttentionOptions { softcap: Some(softcap), ..plain };
+        let words = ["softcap", "float32", &format!("{softcap:?}")];
+        says(attention(&q, &k, &k, &options), &words);
+        says(attention(&half, &half_k, &half_k, &options), &words);
+    }
+    for scale in [1e300, f64::NAN] {
+        let options = AttentionOptions::new(scale);
+        let words = ["scale", "float32", &format!("{scale:?}")];
+        says(attention(&q, &k, &k, &options), &words);
+    }
+    let steep = AttentionOptions { softcap: Some(1e-30), ..AttentionOptions::new(1e10) };
+    says(attention(&q, &k, &k, &steep), &["softcap", "10000000000.0", "1e-30"]);
+    let doubles = [&q, &k].map(|x| x.astype(DType::F64).unwrap());
+    for (scale, softcap) in [(1e300, 1e300), (1.0, 1e-50)] {
+        let options = AttentionOptions { softcap: Some(softcap), ..AttentionOptions::new(scale) };
+        attention(&doubles[0], &doubles[1], &doubles[1], &options).unwrap().eval().unwrap();
+    }
     let op = AttentionBackward::new(AttentionSpec::new(1.0));
     let rows = x(&[1, 6, 4]);
     let result = Array::apply(op, &[&q, &k, &k, &q, &rows, &x(&[1, 6, 3])]);
@@ -687,50 +709,6 @@ fn ends_that_are_not_in_order_leave_the_outputs_as_they_were() {
                     let kept = output.memory_bytes().unwrap() == *before;
                     assert!(kept, "{} on {device}, {lengths:?}", op.name());
                 }
-            }
-        }
-    }
-}
-
-/// Heads of multiples of eight dims are multiplied with cooperative matrices where there are some,
-/// within the memory of an M1's workgroup.
-#[cfg(feature = "gpu")]
-#[test]
-fn tiles_are_of_cooperative_matrices_where_there_are_some() {
-    use crate::gpu::{Collector, GpuOptions, fits_apple7};
-    let collector = std::sync::Arc::new(Collector::default());
-    let options = GpuOptions { simulator: Some(collector.clone()), ..Default::default() };
-    let device = Device::gpu_with(0, &options).unwrap();
-    for dtype in [DType::F32, DType::F16, DType::BF16] {
-        // What a workgroup holds: rows of the forward's tiles, and of those of the two backward passes.
-        for (dims, rows) in [
-            (8, [32; 3]),
-            (64, [32; 3]),
-            (80, if dtype == DType::F16 { [32; 3] } else { [32, 32, 16] }),
-            (96, if dtype == DType::F16 { [32; 3] } else { [32, 16, 16] }),
-            (128, if dtype == DType::F16 { [32, 32, 16] } else { [32, 16, 16] }),
-            (256, if dtype == DType::F16 { [32, 16, 16] } else { [16, 8, 8] }),
-            (33, [0; 3]),
-        ] {
-            let x = given(&device, [2, 1], [40, 40], dims);
-            let [q, k, v, dout] = [x.q, x.k, x.v, x.dout].map(|x| x.astype(dtype).unwrap());
-            eval(&[q.clone(), k.clone(), v.clone(), dout.clone()]).unwrap();
-            collector.take();
-            // Its results are meaningless.
-            trained(&Given { q, k, v, dout }, &AttentionOptions::new(0.1));
-            let launched = collector.take();
-            for (name, rows) in ["tiled", "backward_q", "backward_kv"].into_iter().zip(rows) {
-                let name = format!("{name}/{dtype}");
-                let tiled = |key: String| key.contains(&name);
-                let kernel = launched.iter().find(|one| tiled(one.launch.key.to_string())).unwrap();
-                let source = &kernel.launch.source;
-                let matrices = source.contains(&format!("const R = {rows}u;"));
-                let wanted = if rows == 0 { !source.contains("coop") } else { matrices };
-                assert!(wanted, "{} of {dims} dims", kernel.launch.key);
-                assert_eq!(rows > 0, source.contains("coopMultiplyAdd"), "{}", kernel.launch.key);
-                let factors = source.contains("coop_mat8x8<f16");
-                assert_eq!(factors, rows > 0 && dtype == DType::F16, "{}", kernel.launch.key);
-                fits_apple7(&kernel.cost().unwrap()).unwrap();
             }
         }
     }

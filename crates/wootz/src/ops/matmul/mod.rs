@@ -78,6 +78,8 @@ pub(crate) fn entries() -> Vec<Entry> {
         addmm_case("batch of large tiles", [&[3, 1, 35], &[2, 1, 40, 9], &[3, 9, 35]], 0.5, 2.0),
         addmm_case("large tiles, nothing to sum", [&[34], &[33, 0], &[0, 34]], 0.5, 2.0),
         addmm_case("matrix for a batch", [&[4, 6], &[3, 4, 5], &[5, 6]], 0.5, 2.0),
+        addmm_case("whole tiles", [&[128, 128], &[128, 64], &[64, 128]], 0.5, 2.0)
+            .moves(128 * (64 * 2 + 64 * 2 + 128 * 2), 1.5),
         addmm_case("nothing to sum", [&[2], &[3, 0], &[0, 2]], 0.5, 2.0),
         addmm_case("no rows", [&[2], &[0, 3], &[3, 2]], 0.5, 2.0),
     ];

@@ -4,15 +4,20 @@
 use super::{Norm, blocks_of};
 use crate::array::DType;
 use crate::error::Result;
-use crate::gpu::rows::Rows;
+use crate::gpu::rows::{Group, Rows};
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
 const GROUP: &str = include_str!("group.wgsl");
 const WIDTH: usize = 256;
 
-/// Elements that a thread keeps in registers: of one array that is read, or of each of four.
-const KEPT: usize = 32;
-const KEPT_OF_FOUR: usize = 16;
+/// Threads of a row and elements that each keeps in registers: of one array that is read, of each of two, or of each of
+/// four. Longer rows, and those of more than 256 threads on a GPU that has no more, are read again whenever they are
+/// needed.
+const KEPT: &[Group] = &[Group { width: WIDTH, most: 32 }, Group { width: 512, most: 64 }];
+const KEPT_OF_TWO: &[Group] = &[Group { width: WIDTH, most: 32 }, Group { width: 512, most: 32 }];
+const KEPT_OF_FOUR: &[Group] = &[Group { width: WIDTH, most: 16 }, Group { width: 512, most: 16 }];
+/// Of none: rows are read once.
+const NONE: &[Group] = &[Group { width: WIDTH, most: 0 }];
 
 pub(super) fn forward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
     let (rows, columns) = rows_of(call);
@@ -39,7 +44,7 @@ pub(super) fn forward(call: &mut GpuCall<'_>, norm: Norm) -> Result<()> {
 pub(super) fn inverse(call: &mut GpuCall<'_>, eps: f32) -> Result<()> {
     let (rows, columns) = rows_of(call);
     let params = [rows as u32, columns as u32, eps.to_bits(), offset(call, Some(0))];
-    let memory = Memory::new(call, KEPT).read("x", Some(0)).write_single("out", 0, DType::F32);
+    let memory = Memory::new(call, NONE).read("x", Some(0)).write_single("out", 0, DType::F32);
     memory.launch(call, "inverse", include_str!("inverse.wgsl"), &params, rows)
 }
 
@@ -55,7 +60,7 @@ pub(super) fn backward_dx(call: &mut GpuCall<'_>, weighted: bool) -> Result<()> 
         offset(call, Some(dy)),
         offset(call, Some(r)),
     ];
-    let memory = Memory::new(call, KEPT_OF_FOUR).keep("x", Some(0)).read("weight", weight);
+    let memory = Memory::new(call, KEPT_OF_TWO).keep("x", Some(0)).read("weight", weight);
     let memory = memory.keep("dy", Some(dy)).read_single("r", r).write("out", 0);
     memory.launch(call, "row", include_str!("backward_dx.wgsl"), &params, rows)
 }
@@ -65,7 +70,7 @@ pub(super) fn backward_dw(call: &mut GpuCall<'_>) -> Result<()> {
     let (blocks, rows_per_block) = blocks_of(rows, true);
     // Without rows there is no memory to bind, and the sum is zero.
     if blocks > 0 {
-        let memory = Memory::new(call, KEPT).read("x", Some(0)).read("dy", Some(1));
+        let memory = Memory::new(call, NONE).read("x", Some(0)).read("dy", Some(1));
         let memory = memory.read_single("r", 2).scratch("partials");
         let across = columns.div_ceil(WIDTH * memory.rows.span());
         let params = [
@@ -125,7 +130,7 @@ fn add_partials(
     index: usize,
 ) -> Result<()> {
     let dtype = call.output_meta(output).dtype;
-    let memory = Memory::new(call, KEPT).scratch("partials").write_single("sum", output, dtype);
+    let memory = Memory::new(call, NONE).scratch("partials").write_single("sum", output, dtype);
     let text = include_str!("add_partials.wgsl");
     let params = [columns, blocks, parts * columns, index * columns].map(|number| number as u32);
     memory.launch(call, "add_partials", text, &params, columns.div_ceil(WIDTH))
@@ -170,14 +175,20 @@ enum Part {
 }
 
 impl Memory {
-    /// For a kernel whose threads keep at most so many elements of each row.
-    fn new(call: &GpuCall<'_>, kept: usize) -> Memory {
+    /// For a kernel that gives rows to such groups.
+    fn new(call: &GpuCall<'_>, groups: &[Group]) -> Memory {
         let metas: Vec<_> = call.input_metas().collect();
         let dtype = metas[0].dtype;
         let offsets = metas.iter().filter(|meta| meta.dtype == dtype).map(|x| x.layout.offset);
         Memory {
             dtype,
-            rows: Rows::new(dtype, rows_of(call).1, offsets, WIDTH, kept),
+            rows: Rows::in_groups(
+                dtype,
+                rows_of(call).1,
+                offsets,
+                groups,
+                call.gpu().max_threads(),
+            ),
             aliased: (0..metas.len()).map(|input| call.aliased(input)).collect(),
             dtypes: metas.iter().map(|meta| meta.dtype).collect(),
             parts: Vec::new(),

@@ -3,8 +3,9 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    MANY, MANY_BLOCKS, Norm, SHAPES, columns_of, cpu, expect_eps, expect_like_x, expect_row,
-    expect_rows, like, partials_bytes, wide,
+    MANY, MANY_BLOCKS, Norm, SHAPES, WIDE, WIDE_BLOCKS, WIDE_DTYPES, WIDEST, columns_of, cpu,
+    expect_eps, expect_like_x, expect_row, expect_rows, like, partials_bytes, wide,
+    wide_gradient_moves,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -56,7 +57,11 @@ pub(super) fn entries() -> Vec<Entry> {
         })
     };
     forward.extend(SHAPES.map(of));
-    forward.push(of(&MANY).moves(2 * MANY[0] * MANY[1], 1.1));
+    forward.extend([MANY, WIDE].map(|shape| of(&shape).moves(2 * shape[0] * shape[1], 1.1)));
+    let widest = Case::new(format!("{WIDEST:?} without weight and bias"), &[&WIDEST], |x| {
+        Ok(vec![layer_norm(&x[0], None, None, EPS)?])
+    });
+    forward.push(widest.tolerance(Tolerance::Reduction).moves(2 * WIDEST[0] * WIDEST[1], 1.1));
     let direct = |shape: &[usize]| {
         let inputs = [shape, &shape[shape.len() - 1..], shape, shape];
         case(format!("{shape:?} of a sum"), &inputs, |x| {
@@ -70,6 +75,9 @@ pub(super) fn entries() -> Vec<Entry> {
         LayerNormBackward::new(EPS, false, false).apply(&[&x[0], &x[1], &x[2]])
     }));
     backward.extend(MANY_BLOCKS.map(|shape| back(&shape).moves(3 * shape[0] * shape[1], 1.1)));
+    backward.extend(WIDE_DTYPES.map(|dtypes| {
+        back(&WIDE_BLOCKS).dtypes(dtypes).moves(wide_gradient_moves(3, 2, dtypes[0]), 1.1)
+    }));
     vec![
         Entry { name: "layer_norm", cases: forward },
         Entry { name: "layer_norm_backward", cases: backward },
@@ -78,6 +86,9 @@ pub(super) fn entries() -> Vec<Entry> {
 
 /// Normalisation over the last axis to mean 0 and variance 1, then scale and shift. Computed in
 /// single precision at least, and rounded once.
+///
+/// On a GPU rows of up to 32,768 elements, and in the gradient of up to 8,192, are read once (of 8,192 and 4,096 where a
+/// workgroup has fewer than 512 threads); longer ones are read again for each sum over them.
 ///
 /// ```
 /// use wootz::{Array, layer_norm};

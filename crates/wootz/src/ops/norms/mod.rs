@@ -2,6 +2,9 @@
 //! kernels as operations of their own, and norms of a sum, which save a pass over memory; and
 //! `group_norm`, over the positions of a sample, with kernels of its own. Everything accumulates in `float32`, or in `float64` for `float64`.
 //!
+//! On a GPU rows of up to 32,768 elements, and those of a gradient of up to 8,192 (16,384 in `rms_norm_backward_dx`), are read
+//! once, unless it has fewer than 512 threads in a workgroup; longer ones are read again for each sum over them.
+//!
 //! All but that are one kernel: layer_norm is rms_norm of rows whose mean was taken away, and l2_norm has the
 //! sum of the squares for their mean.
 
@@ -105,9 +108,9 @@ impl Norm {
     }
 }
 
-/// The shapes of cases. One is too long for a GPU to keep its rows in registers; the last has more
-/// rows than there are blocks of rows on any device.
-const SHAPES: [&[usize]; 11] = [
+/// The shapes of cases. Of one, rows have 512 threads on a GPU, and those of a gradient are too long to be kept in
+/// registers; of one all are. The last has more rows than there are blocks of rows on any device.
+const SHAPES: [&[usize]; 12] = [
     &[3, 5],
     &[7],
     &[4, 1],
@@ -117,6 +120,7 @@ const SHAPES: [&[usize]; 11] = [
     &[3, 1025],
     &[2, 1030],
     &[2, 8204],
+    &[1, 32_774],
     &[130, 6],
     &[515, 3],
 ];
@@ -125,6 +129,20 @@ const SHAPES: [&[usize]; 11] = [
 /// shared by blocks of rows.
 const MANY: [usize; 2] = [64, 256];
 const MANY_BLOCKS: [[usize; 2]; 2] = [[8192, 8], [2048, 32]];
+/// As wide as the rows of large models, and the longest rows that are read once. In a gradient, blocks of two rows.
+const WIDE: [usize; 2] = [32, 5120];
+const WIDEST: [usize; 2] = [2, 32_768];
+const WIDE_BLOCKS: [usize; 2] = [66, 5120];
+
+/// What a gradient of wide rows moves at best, in elements of a dtype: `arrays` of them, and what each block leaves
+/// behind for each of `sums`, in `float32`, written and read.
+fn wide_gradient_moves(arrays: usize, sums: usize, dtype: DType) -> usize {
+    let [rows, columns] = WIDE_BLOCKS;
+    columns * (arrays * rows + 2 * sums * blocks_of(rows, true).0 * 4 / dtype.size())
+}
+
+/// The dtypes in which wide rows are counted.
+const WIDE_DTYPES: [&[DType]; 2] = [&[DType::F32], &[DType::BF16]];
 
 /// Cases of all operations.
 pub(crate) fn entries() -> Vec<Entry> {

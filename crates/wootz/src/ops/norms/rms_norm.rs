@@ -4,8 +4,9 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    MANY, MANY_BLOCKS, Norm, SHAPES, as_column, columns_of, cpu, expect_eps, expect_factors,
-    expect_like_x, expect_row, expect_rows, like, partials_bytes, wide,
+    MANY, MANY_BLOCKS, Norm, SHAPES, WIDE, WIDE_BLOCKS, WIDE_DTYPES, WIDEST, as_column,
+    columns_of, cpu, expect_eps, expect_factors, expect_like_x, expect_row, expect_rows, like,
+    partials_bytes, wide, wide_gradient_moves,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
@@ -32,10 +33,15 @@ pub(super) fn entries() -> Vec<Entry> {
             (moved.iter()).map(|shape| case(&&shape[..]).moves(arrays * shape[0] * shape[1], 1.1));
         SHAPES.iter().map(case).chain(counted).collect::<Vec<Case>>()
     };
-    let mut forward = cases(2, (&[MANY], 2), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
+    let mut forward =
+        cases(2, (&[MANY, WIDE], 2), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
     let unweighted =
         Case::new("without weight", &[&[3, 33]], |x| Ok(vec![rms_norm(&x[0], None, EPS)?]));
     forward.push(unweighted.tolerance(Tolerance::Reduction));
+    let widest = Case::new(format!("{WIDEST:?} without weight"), &[&WIDEST], |x| {
+        Ok(vec![rms_norm(&x[0], None, EPS)?])
+    });
+    forward.push(widest.tolerance(Tolerance::Reduction).moves(2 * WIDEST[0] * WIDEST[1], 1.1));
     let mut dx = cases(3, (&[], 0), |x| {
         let r = rms_inv(&x[0], EPS)?;
         evaluate_argument(&r)?;
@@ -52,10 +58,17 @@ pub(super) fn entries() -> Vec<Entry> {
         evaluate_argument(&r)?;
         Ok(vec![rms_norm_backward_dw(&x[0], &x[2], &r)?])
     });
-    let mut both = cases(3, (&MANY_BLOCKS, 3), |x| {
+    let call: Call = |x| {
         let (dx, dw) = rms_norm_backward(&x[0], &x[1], &x[2], EPS)?;
         Ok(vec![dx, dw])
-    });
+    };
+    let mut both = cases(3, (&MANY_BLOCKS, 3), call);
+    both.extend(WIDE_DTYPES.map(|dtypes| {
+        let inputs: [&[usize]; 3] = [&WIDE_BLOCKS, &WIDE_BLOCKS[1..], &WIDE_BLOCKS];
+        let case = Case::new(format!("{WIDE_BLOCKS:?}"), &inputs, call).dtypes(dtypes);
+        let case = case.tolerance(Tolerance::Reduction);
+        case.moves(wide_gradient_moves(3, 1, dtypes[0]), 1.1)
+    }));
     for shape in [&[3, 33][..], &[2, 8204], &[0, 4], &MANY] {
         let case = Case::new(format!("{shape:?} without weight"), &[shape, shape], |x| {
             let (x, dy) = (x[0].contiguous()?, x[1].contiguous()?);
@@ -88,6 +101,9 @@ pub(super) fn entries() -> Vec<Entry> {
 
 /// `x` divided by the root of the mean of its squares along the last axis, times `weight` if there
 /// is one. The normalised values are rounded to the output's dtype before they meet the weight.
+///
+/// On a GPU rows of up to 32,768 elements, and in the gradient of up to 8,192, are read once (of 8,192 and 4,096 where a
+/// workgroup has fewer than 512 threads); longer ones are read again for each sum over them.
 ///
 /// ```
 /// use wootz::{Array, rms_norm};

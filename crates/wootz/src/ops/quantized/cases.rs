@@ -108,6 +108,10 @@ fn matmul_cases() -> Vec<Case> {
         words("rows of weights", [3, 32], &[2, 5], &[5, 64], false),
         words("many rows", [5, 32], &[35, 32], &[66, 32], true),
         words("many rows of weights", [2, 64], &[35, 33], &[33, 128], false),
+        // In words of four bytes: a row, codes once, and scales and biases of 32 each.
+        words("weights that are read once", [4, 32], &[1, 128], &[512, 128], true)
+            .dtypes(&[DType::F32])
+            .moves(512 * (128 / 8 + 2 * 128 / 32) + 128 + 512, 1.5),
         words("batch", [6, 32], &[2, 1, 3, 32], &[2, 7, 32], true),
         words("vector", [4, 64], &[64], &[9, 64], true),
         words("no rows", [4, 32], &[0, 32], &[3, 32], true),

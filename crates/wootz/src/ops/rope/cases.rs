@@ -18,6 +18,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         case("split", split, &[2, 3, 5, 8], 1),
         case("traditional", traditional, &[2, 3, 5, 8], 1),
         case("many", split, &[2, 4, 33, 16], 1).moves(2 * 2 * 4 * 33 * 16, 1.1),
+        case("many, traditional", traditional, &[2, 4, 33, 8], 1).moves(2 * 2 * 4 * 33 * 8, 1.1),
         long,
         case("three axes", Rope { positions: Positions::From(3.0), ..split }, &[2, 4, 8], 1),
         case("no positions", split, &[2, 3, 0, 8], 1),

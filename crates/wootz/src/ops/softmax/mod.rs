@@ -9,7 +9,7 @@ use crate::array::{Array, Meta};
 use crate::cpu::CpuCall;
 use crate::error::Result;
 #[cfg(feature = "gpu")]
-use crate::gpu::rows::Rows;
+use crate::gpu::rows::{Group, Rows};
 #[cfg(feature = "gpu")]
 use crate::gpu::{Bind, GpuCall, Kernel, MATH, grid, packed};
 use crate::op::{
@@ -22,8 +22,10 @@ use crate::ops::*;
 pub(crate) fn entries() -> Vec<Entry> {
     // Where a GPU's bytes are counted.
     const MANY: &[usize] = &[16, 260];
-    // The last is too long for a GPU to keep its rows in registers.
-    let shapes: [&[usize]; 9] = [
+    // The longest that are read once there, and one that is too long for its registers.
+    const WIDEST: &[usize] = &[2, 32_768];
+    const WIDEST_GRADIENT: &[usize] = &[2, 16_384];
+    let shapes: [&[usize]; 10] = [
         &[3, 5],
         &[1],
         &[4, 1],
@@ -33,6 +35,7 @@ pub(crate) fn entries() -> Vec<Entry> {
         &[3, 1025],
         &[2, 1030],
         &[2, 8204],
+        &[1, 32_774],
     ];
     let forward = |shape: &&[usize]| {
         Case::new(format!("{shape:?}"), &[*shape], |x| Ok(vec![softmax(&x[0], -1)?]))
@@ -50,13 +53,18 @@ pub(crate) fn entries() -> Vec<Entry> {
     let all_axes = Case::new("all axes", &[&[2, 3, 4]], |x| Ok(vec![softmax(&x[0], ())?]))
         .tolerance(Tolerance::Reduction);
     let mut cases: Vec<Case> = shapes.iter().map(forward).collect();
-    cases.extend([first_axis, all_axes, forward(&MANY).moves(2 * MANY[0] * MANY[1], 1.1)]);
+    cases.extend([first_axis, all_axes]);
+    cases.extend([MANY, WIDEST].map(|shape| forward(&shape).moves(2 * shape[0] * shape[1], 1.1)));
     let mut gradients: Vec<Case> = shapes.iter().map(backward).collect();
-    gradients.push(backward(&MANY).moves(3 * MANY[0] * MANY[1], 1.1));
+    let counted = [MANY, WIDEST_GRADIENT];
+    gradients.extend(counted.map(|shape| backward(&shape).moves(3 * shape[0] * shape[1], 1.1)));
     vec![Entry { name: "softmax", cases }, Entry { name: "softmax_backward", cases: gradients }]
 }
 
 /// `e^x` divided by its sum over the given axes, accumulated in `float32`. A row of −∞ gives NaN.
+///
+/// On a GPU rows of up to 32,768 elements (16,384 in the gradient) are read once, if it has 512 threads in a workgroup, else
+/// of up to 8,192 (4,096); longer ones are read again for each pass over them.
 ///
 /// ```
 /// let x = wootz::Array::new([[0.0f32, 0.0], [f32::NEG_INFINITY, 1.0]])?;
@@ -238,10 +246,6 @@ impl Op for SoftmaxBackward {
     }
 }
 
-/// Threads that share a row on the GPU.
-#[cfg(feature = "gpu")]
-const WIDTH: usize = 128;
-
 /// Elements that a thread keeps in registers.
 #[cfg(feature = "gpu")]
 const KEPT: usize = 64;
@@ -259,7 +263,8 @@ fn row_kernel(call: &mut GpuCall<'_>, names: &[&str], text: &str) -> Result<()> 
         (0..names.len()).map(|input| call.meta(input).layout.offset).collect();
     let mut params = vec![rows as u32, columns as u32];
     params.extend(offsets.iter().map(|&offset| offset as u32));
-    let kept = Rows::new(dtype, columns, offsets, WIDTH, KEPT / names.len());
+    let groups = [128, 512].map(|width| Group { width, most: KEPT / names.len() });
+    let kept = Rows::in_groups(dtype, columns, offsets, &groups, call.gpu().max_threads());
     let mut bindings: Vec<Bind<'_>> = bound.iter().map(|&input| Bind::Input(input)).collect();
     bindings.push(Bind::Output(0));
     let in_place: String = aliased.iter().map(|&aliased| if aliased { '=' } else { '-' }).collect();

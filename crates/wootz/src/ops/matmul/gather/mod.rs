@@ -71,6 +71,9 @@ pub(super) fn entries() -> Vec<Entry> {
                 // Weights once, and rows of tokens for each of two tiles of 32 columns.
                 experts("weights that are read once", &[24, 1, 1, 64], &[4, 64, 64], &[24, 1])
                     .moves(4 * 64 * 64 + 2 * 24 * 64 + 24 * 64, 1.5),
+                experts("packed weights", &[24, 1, 1, 64], &[4, 64, 64], &[24, 1])
+                    .dtypes(&[DType::BF16])
+                    .moves(4 * 64 * 64 + 2 * 24 * 64 + 24 * 64, 1.5),
                 case("matrices", (&[2, 3, 5], &[4, 5, 6], &[7], &[7]), false),
                 case("batches", (&[2, 1, 3, 5], &[2, 2, 7, 5], &[3, 1], &[1, 2]), true),
                 case("large tiles", (&[2, 35, 17], &[1, 17, 66], &[2], &[2]), false),

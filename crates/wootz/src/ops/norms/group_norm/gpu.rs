@@ -1,16 +1,16 @@
-//! Normalisation of groups on the GPU: a workgroup has a group of a sample, and of its gradient, in its registers if it has at
-//! most [`KEPT`] elements for each thread; else they are read again for each sum. The gradients of weight and bias are
+//! Normalisation of groups on the GPU: a workgroup has a group of a sample, and of its gradient, in its registers if it has
+//! no more elements than its threads keep; else they are read again for each sum. The gradients of weight and bias are
 //! sums down columns of what the groups found.
 
 use super::{Groups, Sizes};
 use crate::array::DType;
 use crate::error::Result;
-use crate::gpu::rows::Rows;
+use crate::gpu::rows::{Group, Rows};
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
 
-/// Threads of a workgroup.
-const WIDTH: usize = 256;
-/// Elements of a group that a thread keeps in registers.
+/// Threads of a workgroup, of large groups of elements where a GPU has so many; and elements of each array that a thread
+/// keeps in registers.
+const WIDTHS: [usize; 2] = [256, 512];
 const KEPT: usize = 32;
 
 pub(super) fn forward(call: &mut GpuCall<'_>, norm: Groups) -> Result<()> {
@@ -68,9 +68,13 @@ fn launch(
     let offsets = inputs.iter().filter_map(|&(_, input)| Some(call.meta(input?).layout.offset));
     let offsets = offsets.chain((!pairs).then_some(1));
     // As many threads as give each of them one feature.
-    let by_column = size <= WIDTH;
-    let width = if dy.is_some() && by_column { WIDTH - WIDTH % size } else { WIDTH };
-    let rows = Rows::new(dtype, positions * size, offsets, width, KEPT);
+    let by_column = size <= WIDTHS[0];
+    let ways = WIDTHS.map(|width| Group {
+        width: if dy.is_some() && by_column { width - width % size } else { width },
+        most: if dy.is_none() && width > WIDTHS[0] { 2 * KEPT } else { KEPT },
+    });
+    let threads = call.gpu().max_threads();
+    let rows = Rows::in_groups(dtype, positions * size, offsets, &ways, threads);
     let source = || {
         let mut source = [packed::PACKING, &rows.types()].concat();
         let mut binding = 0;
@@ -109,7 +113,7 @@ fn launch(
     let Groups { weighted, neighbours, .. } = norm;
     call.launch(&Kernel {
         variant: format!(
-            "{name}/{dtype}/{width}/{}/{weighted}/{}/{neighbours}",
+            "{name}/{dtype}/{}/{weighted}/{}/{neighbours}",
             rows.key(),
             bias.is_some()
         ),
