@@ -171,6 +171,20 @@ fn long_sequences_of_many_keys_are_not_cut_off_on_a_gpu() -> Result<()> {
 }
 
 #[test]
+fn scans_of_large_states_agree_on_every_device() -> Result<()> {
+    // More numbers of a channel's state than threads of a GPU have room for.
+    const SIZE: usize = 300;
+    let scan = [draw(&[1, 5, 2])?, draw(&[1, 5, 2])?, draw(&[2, SIZE])?, draw(&[1, 5, SIZE])?];
+    let others = [draw(&[1, 5, SIZE])?, draw(&[2])?, draw(&[1, 2, SIZE])?];
+    let of_scan = |x: &[Array]| {
+        let (y, state) =
+            selective_scan(&x[0], &x[1], &x[2], &x[3], &x[4], Some(&x[5]), Some(&x[6]))?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_scan, &[&scan[..], &others].concat())
+}
+
+#[test]
 fn the_delta_rule_in_pieces_is_the_whole() -> Result<()> {
     let inputs = inputs(70)?;
     let run = |from: usize, to: usize, state: Option<&Array>| {
