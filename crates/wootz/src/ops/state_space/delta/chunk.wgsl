@@ -1,7 +1,8 @@
 // What kernels for chunks of steps share. Offsets are of inputs in their memory, then of the parts of the
-// scratch memory: the gradients, products of a chunk's keys and of what was learnt, and for some heads at a
-// time the states before chunks, their gradients behind them, for each step what was wrong, what was learnt
-// and the gradient of that, and sums over a piece of the keys.
+// scratch memory: the gradients, products of keys for the chunks of a launch, and for some heads at a time
+// products of what was learnt for these, the states before all chunks, their gradients behind those of the
+// launch, for each step what was wrong, what was learnt and the gradient of that, and sums over a piece of the
+// keys.
 struct Params {
     groups: u32, blocks: u32, steps: u32, values: u32, shared_heads: u32,
     first_head: u32, first_chunk: u32, end_chunk: u32,
@@ -17,3 +18,8 @@ fn four(at: u32) -> vec4<f32> {
 }
 
 fn chunks() -> u32 { return (p.steps + STEPS - 1u) / STEPS; }
+
+// Where something is of which each head has one for each chunk of the launch.
+fn chunk_of(head: u32, chunk: u32) -> u32 {
+    return head * (p.end_chunk - p.first_chunk) + chunk - p.first_chunk;
+}

@@ -25,7 +25,7 @@ fn main(
         let count = min(STEPS, p.steps - start);
         let step = head * p.steps + start;
         let row = (key_head * p.steps + start) * KEYS;
-        let pairs = p.pairs + (key_head * chunks() + chunk) * PAIRS;
+        let pairs = p.pairs + chunk_of(key_head, chunk) * PAIRS;
         find_rates(thread, step, count);
         let decays = find_decays(thread, step, count);
         let left = from_start[count - 1u];

@@ -13,13 +13,13 @@ fn main(
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let kept = group / p.blocks;
-    let chunk = group % p.blocks;
+    let chunk = p.first_chunk + group % p.blocks;
     let head = p.first_head + kept;
     let start = chunk * STEPS;
     let count = min(STEPS, p.steps - start);
     let step = head * p.steps + start;
     if (thread < count) { gate[thread] = g(p.g + step + thread); }
-    let of_keys = p.pairs + (head / p.shared_heads * chunks() + chunk) * PAIRS;
+    let of_keys = p.pairs + chunk_of(head / p.shared_heads, chunk) * PAIRS;
     let of_values = p.slopes + group * PAIRS;
     let earlier = earlier_of(thread);
     for (var i = 0u; i < 4u; i++) {

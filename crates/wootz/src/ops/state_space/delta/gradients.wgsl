@@ -46,8 +46,9 @@ fn main(
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let first = group % PARTS * STEPS;
-    let chunk = group / PARTS % chunks();
-    let kept = group / PARTS / chunks();
+    let own = p.blocks / PARTS;
+    let chunk = p.first_chunk + group / PARTS % own;
+    let kept = group / p.blocks;
     let head = p.first_head + kept;
     let start = chunk * STEPS;
     let count = min(STEPS, p.steps - start);
@@ -55,7 +56,7 @@ fn main(
     let row = (head / p.shared_heads * p.steps + start) * KEYS;
     clear(thread);
     let decays = find_decays(thread, step, count);
-    let pairs = p.slopes + (kept * chunks() + chunk) * PAIRS;
+    let pairs = p.slopes + chunk_of(kept, chunk) * PAIRS;
     let earlier = earlier_of(thread);
     for (var i = 0u; i < 4u; i++) {
         let later = later_of(thread, i);
@@ -94,9 +95,8 @@ fn main(
             var before = 0.0;
             var behind = 0.0;
             if (first + t < KEYS && at < p.values) {
-                let source = state_at(kept, chunk, first + t) + at;
-                before = memory[p.starts + source];
-                behind = memory[p.ends + source];
+                before = memory[p.starts + state_at(kept, chunk, first + t) + at];
+                behind = memory[p.ends + end_at(kept, chunk, first + t) + at];
             }
             tile[3u * SIDE + to] = before;
             tile[4u * SIDE + to] = behind;
@@ -134,11 +134,11 @@ fn main(
         }
     }
     // Sums over the keys: of each step 16 threads have two, for it and the step 16 behind it.
-    let own = thread / 16u * 17u + thread % 16u;
-    tile[own] = starts.x + starts.y;
-    tile[16u * 17u + own] = starts.z + starts.w;
-    tile[32u * 17u + own] = ends.x + ends.y;
-    tile[48u * 17u + own] = ends.z + ends.w;
+    let place = thread / 16u * 17u + thread % 16u;
+    tile[place] = starts.x + starts.y;
+    tile[16u * 17u + place] = starts.z + starts.w;
+    tile[32u * 17u + place] = ends.x + ends.y;
+    tile[48u * 17u + place] = ends.z + ends.w;
     workgroupBarrier();
     let to = p.sums + group * 3u * STEPS;
     if (thread < 2u * STEPS) {

@@ -12,7 +12,7 @@ fn main(
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let head = group / p.blocks;
-    let start = group % p.blocks * STEPS;
+    let start = (p.first_chunk + group % p.blocks) * STEPS;
     let count = min(STEPS, p.steps - start);
     clear(thread);
     var sums = no_pairs();

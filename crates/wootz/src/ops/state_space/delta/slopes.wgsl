@@ -20,19 +20,19 @@ fn main(
         s[i] = 0.0;
         if (at < p.values && i / COLS < KEYS) { s[i] = given((head * p.values + at) * KEYS + i / COLS); }
     }
-    for (var c = p.first_chunk; c < p.end_chunk; c++) {
-        let chunk = chunks() - 1u - c;
+    for (var behind = p.end_chunk; behind > p.first_chunk; behind--) {
+        let chunk = behind - 1u;
         let start = chunk * STEPS;
         let count = min(STEPS, p.steps - start);
         let step = head * p.steps + start;
         let row = (key_head * p.steps + start) * KEYS;
-        let pairs = p.pairs + (key_head * chunks() + chunk) * PAIRS;
+        let pairs = p.pairs + chunk_of(key_head, chunk) * PAIRS;
         find_rates(thread, step, count);
         let decays = find_decays(thread, step, count);
         let left = from_start[count - 1u];
         for (var i = thread; i < KEYS * COLS; i += 256u) {
             let at = first + i % COLS;
-            if (at < p.values) { memory[p.ends + state_at(kept, chunk, i / COLS) + at] = s[i]; }
+            if (at < p.values) { memory[p.ends + end_at(kept, chunk, i / COLS) + at] = s[i]; }
         }
         let looked = look(row, count, thread, subgroup);
         var results: Rows;

@@ -3,7 +3,7 @@
 //! carry a state are those of each chunk by itself. Products are of cooperative matrices where there are some.
 
 use super::super::super::TURNS;
-use super::{HELD, Regions, Sizes, memory, offsets, readers};
+use super::{HELD, Regions, Sizes, THREADS, memory, offsets, readers};
 use crate::array::DType;
 use crate::error::Result;
 use crate::gpu::{Bind, GpuCall, Kernel, grid, packed};
@@ -18,6 +18,8 @@ const MOST_KEYS: usize = 512;
 const MOST_MATRIX_KEYS: usize = 256;
 /// Columns of a block of values.
 const COLUMNS: usize = 16;
+/// Numbers that products of keys may take whatever the queries do.
+const LEAST_PAIRS: usize = 1 << 12;
 /// Numbers kept for chunks at a time, if that is enough for one head. In unit tests heads take turns.
 const KEPT: usize = if cfg!(test) { 1 << 14 } else { 1 << 23 };
 
@@ -32,9 +34,25 @@ fn chunk_pairs(corrects: bool) -> usize {
     (1 + corrects as usize) * STEPS * STEPS
 }
 
-/// Numbers that the products of keys with keys and queries are.
+/// Chunks that are gone through in a launch: as many as loops have turns for, and products of whose keys take no
+/// more memory than queries do or than any device has.
+fn at_once(sizes: Sizes, corrects: bool) -> usize {
+    let Sizes { batch, key_heads, steps, keys, .. } = sizes;
+    // Turns of all loops of a chunk: pieces of keys, the triangle's and those of each state's number.
+    let own = (STEPS * COLUMNS).div_ceil(THREADS);
+    let looks = keys.div_ceil(16) * (6 + 4 * (own + 1));
+    let absorbs = 2 * keys.div_ceil(STEPS) * (6 + 5 * own);
+    let states = 2 * HELD.div_ceil(THREADS);
+    let by_turns = TURNS / (looks + absorbs + states + 500);
+    let heads = batch * key_heads;
+    let by_memory =
+        (heads * steps * keys).max(LEAST_PAIRS) / (heads * chunk_pairs(corrects)).max(1);
+    by_turns.min(by_memory).clamp(1, steps.div_ceil(STEPS).max(1))
+}
+
+/// Numbers that the products of keys with keys and queries are, of the chunks of a launch.
 pub(super) fn pairs(sizes: Sizes, corrects: bool) -> usize {
-    sizes.batch * sizes.key_heads * sizes.steps.div_ceil(STEPS) * chunk_pairs(corrects)
+    sizes.batch * sizes.key_heads * at_once(sizes, corrects) * chunk_pairs(corrects)
 }
 
 /// What is kept of some heads at a time, behind the gradients.
@@ -50,17 +68,18 @@ pub(super) struct Kept {
 impl Kept {
     pub(super) fn new(sizes: Sizes, corrects: bool, regions: &mut Regions) -> Kept {
         let Sizes { batch, heads, steps, keys, values, .. } = sizes;
-        let (chunks, pieces) = (steps.div_ceil(STEPS), keys.div_ceil(STEPS));
-        let (square, state, each) = (chunk_pairs(corrects), keys * values, steps * values);
-        let sums = chunks * pieces * 3 * STEPS;
-        let of_head = [chunks * square, chunks * state, chunks * state, each, each, each, sums];
-        let at_once = KEPT / of_head.iter().sum::<usize>().max(1);
-        let at_once = at_once.clamp(1, (batch * heads).max(1));
+        let (all, some) = (steps.div_ceil(STEPS), at_once(sizes, corrects));
+        let (pieces, square) = (keys.div_ceil(STEPS), chunk_pairs(corrects));
+        let (state, each) = (keys * values, steps * values);
+        let sums = some * pieces * 3 * STEPS;
+        let of_head = [some * square, all * state, some * state, each, each, each, sums];
+        let heads_at_once = KEPT / of_head.iter().sum::<usize>().max(1);
+        let heads_at_once = heads_at_once.clamp(1, (batch * heads).max(1));
         let mut starts = [regions.take(pairs(sizes, corrects)); 8];
         for (start, length) in starts[1..].iter_mut().zip(of_head) {
-            *start = regions.take(at_once * length);
+            *start = regions.take(heads_at_once * length);
         }
-        Kept { heads: at_once, pieces, starts }
+        Kept { heads: heads_at_once, pieces, starts }
     }
 }
 
@@ -178,16 +197,11 @@ impl Way {
         params.map(|n| n as u32).collect()
     }
 
-    /// Parts of the chunks that are gone through in a launch each.
-    fn parts(&self) -> impl Iterator<Item = [usize; 2]> + use<> {
-        let (keys, chunks) = (self.sizes.keys, self.chunks());
-        // Turns of all loops of a chunk: pieces of keys, the triangle's and those of each state's number.
-        let own = (STEPS * self.columns()).div_ceil(super::THREADS);
-        let looks = keys.div_ceil(16) * (6 + 4 * (own + 1));
-        let absorbs = 2 * keys.div_ceil(STEPS) * (6 + 5 * own);
-        let states = 2 * (keys * self.columns()).div_ceil(super::THREADS);
-        let at_once = (TURNS / (looks + absorbs + states + 500)).max(1);
-        (0..chunks).step_by(at_once).map(move |first| [first, chunks.min(first + at_once)])
+    /// Parts of the chunks for a launch each.
+    fn parts(&self) -> Vec<[usize; 2]> {
+        let (at_once, chunks) = (at_once(self.sizes, self.corrects), self.chunks());
+        let end = |first: usize| chunks.min(first + at_once);
+        (0..chunks).step_by(at_once).map(|first| [first, end(first)]).collect()
     }
 
     /// A kernel's whole text, with the functions that it is given.
@@ -234,14 +248,15 @@ impl Way {
         format!("{name}/{way}/{dtype}/{keys}/{corrects}")
     }
 
-    /// Products of the keys of each chunk.
+    /// Products of the keys of some chunks.
     fn multiply_keys(
         &self,
         call: &mut GpuCall<'_>,
+        [first, end]: [usize; 2],
         offsets: [usize; 8],
         kept: [usize; 8],
     ) -> Result<()> {
-        let groups = self.sizes.batch * self.sizes.key_heads * self.chunks();
+        let groups = self.sizes.batch * self.sizes.key_heads * (end - first);
         let (text, mut bindings) = readers(call, &[0, 1]);
         let text = [&text, &memory(bindings.len()), include_str!("../of_keys.wgsl")].concat();
         bindings.push(Bind::Scratch);
@@ -249,7 +264,7 @@ impl Way {
             variant: self.variant("keys", call.meta(0).dtype),
             source: &|| self.source(&PAIRS, &text),
             bindings: &bindings,
-            params: &self.params((groups, self.chunks()), [0; 3], offsets, [0; 6], kept),
+            params: &self.params((groups, end - first), [0, first, end], offsets, [0; 6], kept),
             groups: grid(groups),
         })
     }
@@ -265,7 +280,6 @@ fn block_constants(known: bool, seen: bool, backwards: bool) -> String {
 pub(super) fn forward(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool) -> Result<()> {
     let way = Way::new(call, sizes, corrects);
     let (dtype, offsets) = (call.meta(0).dtype, offsets(call));
-    way.multiply_keys(call, offsets, [0; 8])?;
     // Parts of the chunks go on from the next state, and the first one, too.
     if !call.aliased(5) {
         let size = call.meta(5).size();
@@ -300,6 +314,7 @@ pub(super) fn forward(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool) -> R
     let blocks = way.blocks();
     let groups = sizes.batch * sizes.heads * blocks;
     for [first, end] in way.parts() {
+        way.multiply_keys(call, [first, end], offsets, [0; 8])?;
         call.launch(&Kernel {
             variant: way.variant(CHUNKED.name, dtype),
             source: &|| way.source(&CHUNKED, &text),
@@ -322,7 +337,6 @@ pub(super) fn backward(
     let way = Way::new(call, sizes, corrects);
     let kept = Kept::new(sizes, corrects, regions);
     let (offsets, gradients) = (offsets(call), regions.gradients);
-    way.multiply_keys(call, offsets, kept.starts)?;
     let states = block_constants(corrects, false, false)
         + "const RESULTS = false;\nconst KEEPS = true;\n\
            fn given(i: u32) -> f32 {\n\
@@ -336,39 +350,57 @@ pub(super) fn backward(
            fn q(i: u32) -> f32 { return 0.0; }\nfn y_set(i: u32, x: f32) {}\n";
     let slopes = block_constants(true, false, true)
         + "fn given(i: u32) -> f32 {\n\
-           if (p.first_chunk == 0u) { return dnext(p.dnext + i); }\n\
+           if (p.end_chunk == chunks()) { return dnext(p.dnext + i); }\n\
            return memory[p.dstate + i];\n}\n\
            fn leave(i: u32, x: f32) { memory[p.dstate + i] = x; }\n";
-    let (blocks, chunks) = (way.blocks(), way.chunks());
-    let walks = Vec::from_iter(way.parts());
-    let all = [[0, chunks]];
-    let of_values = include_str!("../of_values.wgsl");
-    // Text and what it is given, inputs that it reads, workgroups of a head, and parts of the chunks.
-    let kernels: [(&Text, &str, &[usize], usize, &[[usize; 2]]); 5] = [
-        (&CHUNKED, &states, &[1, 2, 3, 4, 5], blocks, &walks),
-        (&SLOPES, &slopes, &[0, 1, 3, 4, 6, 7], blocks, &walks),
-        (&PAIRS, of_values, &[6], chunks, &all),
-        (&GRADIENTS, "", &[0, 1, 3, 6], chunks * kept.pieces, &all),
-        (&GATES, "", &[3], chunks, &all),
+    let (blocks, parts, of_values) = (way.blocks(), way.parts(), include_str!("../of_values.wgsl"));
+    // Text and what it is given, inputs that it reads, workgroups of a head or of its chunks.
+    type Step<'a> = (&'a Text, &'a str, &'a [usize], [usize; 2]);
+    let forward: Step<'_> = (&CHUNKED, &states, &[1, 2, 3, 4, 5], [blocks, 0]);
+    let back: [Step<'_>; 4] = [
+        (&SLOPES, &slopes, &[0, 1, 3, 4, 6, 7], [blocks, 0]),
+        (&PAIRS, of_values, &[6], [0, 1]),
+        (&GRADIENTS, "", &[0, 1, 3, 6], [0, kept.pieces]),
+        (&GATES, "", &[3], [0, 1]),
     ];
-    for first_head in (0..sizes.batch * sizes.heads).step_by(kept.heads) {
-        let count = kept.heads.min(sizes.batch * sizes.heads - first_head);
-        for (text, functions, inputs, parts, walks) in kernels {
+    let run =
+        |call: &mut GpuCall<'_>, step: Step<'_>, first_head: usize, [first, end]: [usize; 2]| {
+            let (text, functions, inputs, [of_head, of_chunk]) = step;
             let (mut given, mut bindings) = readers(call, inputs);
             given.push_str(&memory(bindings.len()));
             given.push_str(include_str!("../kept.wgsl"));
             given.push_str(functions);
             bindings.push(Bind::Scratch);
-            let groups = count * parts;
-            for &[first, end] in walks {
-                let place = [first_head, first, end];
-                call.launch(&Kernel {
-                    variant: way.variant(text.name, call.meta(0).dtype),
-                    source: &|| way.source(text, &given),
-                    bindings: &bindings,
-                    params: &way.params((groups, parts), place, offsets, gradients, kept.starts),
-                    groups: grid(groups),
-                })?;
+            let blocks = of_head + of_chunk * (end - first);
+            let groups = kept.heads.min(sizes.batch * sizes.heads - first_head) * blocks;
+            let place = [first_head, first, end];
+            call.launch(&Kernel {
+                variant: way.variant(text.name, call.meta(0).dtype),
+                source: &|| way.source(text, &given),
+                bindings: &bindings,
+                params: &way.params((groups, blocks), place, offsets, gradients, kept.starts),
+                groups: grid(groups),
+            })
+        };
+    // All heads' at once, so they are computed again only if there is no room for those of all chunks.
+    let again = parts.len() > 1;
+    if !again {
+        way.multiply_keys(call, [0, way.chunks()], offsets, kept.starts)?;
+    }
+    for first_head in (0..sizes.batch * sizes.heads).step_by(kept.heads) {
+        for &part in &parts {
+            if again {
+                way.multiply_keys(call, part, offsets, kept.starts)?;
+            }
+            run(call, forward, first_head, part)?;
+        }
+        for (behind, &part) in parts.iter().rev().enumerate() {
+            // The last part's are those that the way forward has left.
+            if again && behind > 0 {
+                way.multiply_keys(call, part, offsets, kept.starts)?;
+            }
+            for step in back {
+                run(call, step, first_head, part)?;
             }
         }
     }
