@@ -62,9 +62,9 @@ fn receives(t: u32, block: u32) -> bool {
 }
 
 // The product of the matrix with what is learnt, but for what is zero.
-fn related(thread: u32, subgroup: u32) -> Rows {
+fn related(count: u32, thread: u32, subgroup: u32) -> Rows {
     var rows: Rows;
-    for (var block = 0u; block < STEPS; block += 8u) {
+    for (var block = 0u; block < count; block += 8u) {
         let others = beside(block, thread, subgroup);
         for (var i = 0u; i < OWN; i++) {
             if (receives(row_of(thread, i), block)) { rows.x[i] += others.x[i]; }
@@ -88,9 +88,10 @@ fn related(thread: u32, subgroup: u32) -> Rows {
 
 // Adds to what steps got wrong what they receive from others: eight of them one after the other, and from
 // these to all that follow.
-fn solve(thread: u32, subgroup: u32) {
-    for (var n = 0u; n < STEPS; n += 8u) {
-        let block = select(n, STEPS - 8u - n, BACKWARDS);
+fn solve(count: u32, thread: u32, subgroup: u32) {
+    let last = (count - 1u) & ~7u;
+    for (var n = 0u; n < count; n += 8u) {
+        let block = select(n, last - n, BACKWARDS);
         if (thread < COLS) {
             for (var i = 1u; i < 8u; i++) {
                 let t = block + select(i, 7u - i, BACKWARDS);

@@ -59,7 +59,7 @@ fn absorb(left: f32, of_queries: bool, row: u32, count: u32, thread: u32, subgro
         workgroupBarrier();
         let at = (start + top_of(subgroup)) * COLS + left_of(subgroup);
         var sum = coopLoadT<Sum>(&s[at], COLS);
-        for (var t = 0u; t < STEPS; t += 8u) {
+        for (var t = 0u; t < count; t += 8u) {
             let x = coopLoad<Left>(&tile[t * M_PITCH + top_of(subgroup)], M_PITCH);
             let y = coopLoadT<Right>(&u[t * COLS + left_of(subgroup)], COLS);
             sum = coopMultiplyAdd(x, y, sum);

@@ -8,7 +8,7 @@ fn look(row: u32, count: u32, thread: u32, subgroup: u32) -> Looked {
         if (LOOKS_KNOWN) { stage(0u, PITCH, DEPTH, false, row, count, start, thread); }
         if (LOOKS_SEEN) { stage(STEPS * PITCH, PITCH, DEPTH, true, row, count, start, thread); }
         workgroupBarrier();
-        for (var key = 0u; key < DEPTH; key += 4u) {
+        for (var key = 0u; key < min(DEPTH, KEYS - start); key += 4u) {
             let at = (start + key) * COLS + col;
             let x = vec4<f32>(s[at], s[at + COLS], s[at + 2u * COLS], s[at + 3u * COLS]);
             for (var i = 0u; i < OWN; i++) {
@@ -44,7 +44,7 @@ fn absorb(left: f32, of_queries: bool, row: u32, count: u32, thread: u32, subgro
         for (var i = 0u; i < OWN; i++) {
             let key = row_of(thread, i);
             var sum = 0.0;
-            for (var t = 0u; t < STEPS; t += 8u) {
+            for (var t = 0u; t < count; t += 8u) {
                 let source = t * M_PITCH + key;
                 let at = t * COLS + col;
                 sum += dot(column(source), learnt_by(at));

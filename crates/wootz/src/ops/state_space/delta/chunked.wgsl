@@ -47,7 +47,7 @@ fn main(
         }
         if (CORRECTS) {
             relate(true, pairs, decays, count, thread);
-            solve(thread, subgroup);
+            solve(count, thread, subgroup);
         }
         for (var i = 0u; i < OWN; i++) {
             let t = row_of(thread, i);
@@ -62,7 +62,7 @@ fn main(
         workgroupBarrier();
         if (RESULTS) {
             relate(false, pairs, decays, count, thread);
-            let own = related(thread, subgroup);
+            let own = related(count, thread, subgroup);
             for (var i = 0u; i < OWN; i++) {
                 let t = row_of(thread, i);
                 if (inside && t < count) {

@@ -110,11 +110,11 @@ fn main(
 
     stage_keys(false, row, count, first, thread);
     var products = no_products();
-    add_keys(&products, thread, subgroup);
+    add_keys(&products, count, thread, subgroup);
     let factors = four_of_keys(thread);
     workgroupBarrier();
     stage_keys(true, row, count, first, thread);
-    add_queries(&products, thread, subgroup);
+    add_queries(&products, count, thread, subgroup);
     let queries = four_of_keys(thread);
     workgroupBarrier();
     let dqueries = dqueries_of(&products, thread, subgroup);

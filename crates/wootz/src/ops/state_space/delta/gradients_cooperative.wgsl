@@ -57,8 +57,8 @@ fn through_of(sums: ptr<function, Sums>, thread: u32, subgroup: u32) -> Through 
 struct Products { dq: Two, dk: Two }
 fn no_products() -> Products { return Products(none(), none()); }
 
-fn add_keys(products: ptr<function, Products>, thread: u32, subgroup: u32) {
-    for (var t = 0u; t < STEPS; t += 8u) {
+fn add_keys(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
+    for (var t = 0u; t < count; t += 8u) {
         let x = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup)], M_PITCH);
         let y = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup) + 8u], M_PITCH);
         let result = coopLoadT<Left>(&of_results[top_of(subgroup) * M_PITCH + t], M_PITCH);
@@ -72,8 +72,8 @@ fn add_keys(products: ptr<function, Products>, thread: u32, subgroup: u32) {
     }
 }
 
-fn add_queries(products: ptr<function, Products>, thread: u32, subgroup: u32) {
-    for (var t = 0u; t < STEPS; t += 8u) {
+fn add_queries(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
+    for (var t = 0u; t < count; t += 8u) {
         let x = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup)], M_PITCH);
         let y = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup) + 8u], M_PITCH);
         let result = coopLoad<Left>(&of_results[t * M_PITCH + top_of(subgroup)], M_PITCH);

@@ -51,9 +51,9 @@ fn queries_at(step: u32, t: u32) -> vec4<f32> {
     return vec4<f32>(of_results[at], of_results[at], of_results[at + 16u], of_results[at + 16u]);
 }
 
-fn add_keys(products: ptr<function, Products>, thread: u32, subgroup: u32) {
+fn add_keys(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
     let step = thread / 16u;
-    for (var t = 0u; t < STEPS; t += 2u) {
+    for (var t = 0u; t < count; t += 2u) {
         let x = keys_at(t, thread);
         let y = keys_at(t + 1u, thread);
         (*products).dq += results_at(step, t) * x + results_at(step, t + 1u) * y;
@@ -61,9 +61,9 @@ fn add_keys(products: ptr<function, Products>, thread: u32, subgroup: u32) {
     }
 }
 
-fn add_queries(products: ptr<function, Products>, thread: u32, subgroup: u32) {
+fn add_queries(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
     let step = thread / 16u;
-    for (var t = 0u; t < STEPS; t += 2u) {
+    for (var t = 0u; t < count; t += 2u) {
         (*products).dk += queries_at(step, t) * keys_at(t, thread);
         (*products).dk += queries_at(step, t + 1u) * keys_at(t + 1u, thread);
     }

@@ -42,7 +42,7 @@ fn main(
             if (has_rows(thread)) { u[t * COLS + thread % COLS] = results.x[i]; }
         }
         relate(false, pairs, decays, count, thread);
-        let own = related(thread, subgroup);
+        let own = related(count, thread, subgroup);
         for (var i = 0u; i < OWN; i++) {
             let t = row_of(thread, i);
             if (inside && t < count) {
@@ -51,7 +51,7 @@ fn main(
         }
         if (CORRECTS) {
             relate(true, pairs, decays, count, thread);
-            solve(thread, subgroup);
+            solve(count, thread, subgroup);
         }
         for (var i = 0u; i < OWN; i++) {
             let t = row_of(thread, i);
