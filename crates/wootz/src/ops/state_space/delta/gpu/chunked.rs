@@ -60,7 +60,7 @@ pub(super) struct Kept {
     /// Heads that go by chunks at a time.
     heads: usize,
     /// Pieces of the keys that sums are kept of.
-    pub(super) pieces: usize,
+    pieces: usize,
     /// Where products of keys are, and then the others in the order of the parameters.
     starts: [usize; 8],
 }

@@ -95,10 +95,11 @@ impl Regions {
 pub(super) fn backward_scratch(inputs: &[&Meta], corrects: bool) -> usize {
     let sizes = Sizes::new(inputs);
     let mut regions = Regions::new(sizes);
-    match chunked::fits(sizes) {
-        true => chunked::Kept::new(sizes, corrects, &mut regions).pieces,
-        false => stepped::Kept::new(sizes, &mut regions).rows,
-    };
+    if chunked::fits(sizes) {
+        chunked::Kept::new(sizes, corrects, &mut regions);
+    } else {
+        stepped::Kept::new(sizes, &mut regions);
+    }
     regions.end.max(1) * size_of::<f32>()
 }
 

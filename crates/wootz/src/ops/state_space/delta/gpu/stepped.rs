@@ -78,7 +78,7 @@ pub(super) fn forward(call: &mut GpuCall<'_>, sizes: Sizes, corrects: bool) -> R
 /// What the gradient keeps behind the gradients.
 pub(super) struct Kept {
     /// Rows of a block: as many as a workgroup's memory holds.
-    pub(super) rows: usize,
+    rows: usize,
     /// Steps of a chunk.
     chunk: usize,
     /// Where states at the starts of chunks are, and behind the steps of one.
