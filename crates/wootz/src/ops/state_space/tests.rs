@@ -280,6 +280,43 @@ fn nothing_at_a_masked_step_reaches_states_or_gradients() -> Result<()> {
 }
 
 #[test]
+fn what_is_not_finite_reaches_the_same_steps_on_every_device() -> Result<()> {
+    // Two chunks; the numbers are amid the first one, among eight steps that are not its first.
+    const STEPS: usize = 40;
+    for value in [f32::NAN, f32::INFINITY] {
+        for argument in 0..5 {
+            let mut inputs = inputs(STEPS)?;
+            let mut numbers = inputs[argument].to_vec::<f32>()?;
+            let row = numbers.len() / (2 * STEPS);
+            numbers[11 * row + 1] = value;
+            inputs[argument] = Array::from_slice(&numbers, inputs[argument].shape())?;
+            let cotangents = [draw(&[2, STEPS, 4, 3])?, draw(&[2, 4, 3, 6])?];
+            let run = |device: &crate::Device| -> Result<Vec<Vec<bool>>> {
+                let moved = |x: &[Array]| -> Result<Vec<Array>> {
+                    x.iter().map(|x| crate::to_device(x, device)).collect()
+                };
+                let rule = |x: &[Array]| {
+                    let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+                    Ok(vec![y, state])
+                };
+                let (mut results, gradients) =
+                    crate::vjp(rule, &moved(&inputs)?, &moved(&cotangents)?)?;
+                results.extend(gradients);
+                let finite = |x: &Array| -> Result<Vec<bool>> {
+                    Ok(x.to_vec::<f32>()?.iter().map(|x| x.is_finite()).collect())
+                };
+                results.iter().map(finite).collect()
+            };
+            let want = run(&crate::Device::cpu())?;
+            for device in crate::testing::devices() {
+                assert_eq!(run(&device)?, want, "{value} in argument {argument} on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn narrow_inputs_have_a_wide_state() -> Result<()> {
     let [q, k, v, g, beta] = inputs(4)?.map(|x| x.astype(DType::BF16));
     let (y, state) = gated_delta(&q?, &k?, &v?, &g?, &beta?, None, None)?;

@@ -54,38 +54,80 @@ fn through_of(sums: ptr<function, Sums>, thread: u32, subgroup: u32) -> Through 
     return through;
 }
 
-struct Products { dq: Two, dk: Two }
-fn no_products() -> Products { return Products(none(), none()); }
+// What steps make of others comes from matrices but for those of the same eight, among which some have none.
+struct Products { dq: Two, dk: Two, near_dq: vec4<f32>, near_dk: vec4<f32> }
+fn no_products() -> Products { return Products(none(), none(), vec4<f32>(0.0), vec4<f32>(0.0)); }
+
+// Two keys of a step, and of that 16 behind it.
+fn near_keys(t: u32, thread: u32) -> vec4<f32> {
+    let at = t * M_PITCH + thread % 16u;
+    let low = at + 16u * M_PITCH;
+    return vec4<f32>(tile[at], tile[at + 16u], tile[low], tile[low + 16u]);
+}
+
+fn near_results(at: u32) -> vec4<f32> {
+    let low = at + 16u * M_PITCH + 16u;
+    return vec4<f32>(of_results[at], of_results[at], of_results[low], of_results[low]);
+}
+
+fn near_wrongs(at: u32) -> vec4<f32> {
+    let low = at + 16u * M_PITCH + 16u;
+    return vec4<f32>(of_wrongs[at], of_wrongs[at], of_wrongs[low], of_wrongs[low]);
+}
 
 fn add_keys(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
-    for (var t = 0u; t < count; t += 8u) {
-        let x = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup)], M_PITCH);
-        let y = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup) + 8u], M_PITCH);
-        let result = coopLoadT<Left>(&of_results[top_of(subgroup) * M_PITCH + t], M_PITCH);
+    let top = top_of(subgroup);
+    let left = left_of(subgroup);
+    for (var t = 0u; t < top; t += 8u) {
+        let x = coopLoadT<Right>(&tile[t * M_PITCH + left], M_PITCH);
+        let y = coopLoadT<Right>(&tile[t * M_PITCH + left + 8u], M_PITCH);
+        let result = coopLoadT<Left>(&of_results[top * M_PITCH + t], M_PITCH);
         (*products).dq.a = coopMultiplyAdd(result, x, (*products).dq.a);
         (*products).dq.b = coopMultiplyAdd(result, y, (*products).dq.b);
         if (CORRECTS) {
-            let wrong = coopLoadT<Left>(&of_wrongs[top_of(subgroup) * M_PITCH + t], M_PITCH);
+            let wrong = coopLoadT<Left>(&of_wrongs[top * M_PITCH + t], M_PITCH);
             (*products).dk.a = coopMultiplyAdd(wrong, x, (*products).dk.a);
             (*products).dk.b = coopMultiplyAdd(wrong, y, (*products).dk.b);
         }
     }
+    if (CORRECTS) {
+        for (var t = top + 8u; t < count; t += 8u) {
+            let x = coopLoadT<Right>(&tile[t * M_PITCH + left], M_PITCH);
+            let y = coopLoadT<Right>(&tile[t * M_PITCH + left + 8u], M_PITCH);
+            let wrong = coopLoadT<Left>(&of_wrongs[top * M_PITCH + t], M_PITCH);
+            (*products).dk.a = coopMultiplyAdd(wrong, x, (*products).dk.a);
+            (*products).dk.b = coopMultiplyAdd(wrong, y, (*products).dk.b);
+        }
+    }
+    let step = thread / 16u;
+    for (var i = 0u; i < 8u; i++) {
+        let t = (step & ~7u) + i;
+        let x = near_keys(t, thread);
+        if (t <= step) { (*products).near_dq += near_results(step * M_PITCH + t) * x; }
+        if (CORRECTS && t != step) { (*products).near_dk += near_wrongs(step * M_PITCH + t) * x; }
+    }
 }
 
 fn add_queries(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
-    for (var t = 0u; t < count; t += 8u) {
-        let x = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup)], M_PITCH);
-        let y = coopLoadT<Right>(&tile[t * M_PITCH + left_of(subgroup) + 8u], M_PITCH);
-        let result = coopLoad<Left>(&of_results[t * M_PITCH + top_of(subgroup)], M_PITCH);
+    let top = top_of(subgroup);
+    let left = left_of(subgroup);
+    for (var t = top + 8u; t < count; t += 8u) {
+        let x = coopLoadT<Right>(&tile[t * M_PITCH + left], M_PITCH);
+        let y = coopLoadT<Right>(&tile[t * M_PITCH + left + 8u], M_PITCH);
+        let result = coopLoad<Left>(&of_results[t * M_PITCH + top], M_PITCH);
         (*products).dk.a = coopMultiplyAdd(result, x, (*products).dk.a);
         (*products).dk.b = coopMultiplyAdd(result, y, (*products).dk.b);
+    }
+    let step = thread / 16u;
+    for (var t = step; t < (step & ~7u) + 8u; t++) {
+        (*products).near_dk += near_results(t * M_PITCH + step) * near_keys(t, thread);
     }
 }
 
 fn dqueries_of(products: ptr<function, Products>, thread: u32, subgroup: u32) -> vec4<f32> {
-    return four_of((*products).dq, thread, subgroup);
+    return four_of((*products).dq, thread, subgroup) + (*products).near_dq;
 }
 
 fn dkeys_of(products: ptr<function, Products>, thread: u32, subgroup: u32) -> vec4<f32> {
-    return four_of((*products).dk, thread, subgroup);
+    return four_of((*products).dk, thread, subgroup) + (*products).near_dk;
 }

@@ -34,38 +34,29 @@ fn keys_at(t: u32, thread: u32) -> vec4<f32> {
     return vec4<f32>(tile[at], tile[at + 16u], tile[at], tile[at + 16u]);
 }
 
-fn results_at(step: u32, t: u32) -> vec4<f32> {
-    let a = of_results[step * M_PITCH + t];
-    let b = of_results[(step + 16u) * M_PITCH + t];
-    return vec4<f32>(a, a, b, b);
-}
-
-fn wrongs_at(step: u32, t: u32) -> vec4<f32> {
-    let a = of_wrongs[step * M_PITCH + t];
-    let b = of_wrongs[(step + 16u) * M_PITCH + t];
-    return vec4<f32>(a, a, b, b);
-}
-
-fn queries_at(step: u32, t: u32) -> vec4<f32> {
-    let at = t * M_PITCH + step;
-    return vec4<f32>(of_results[at], of_results[at], of_results[at + 16u], of_results[at + 16u]);
-}
-
 fn add_keys(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
     let step = thread / 16u;
-    for (var t = 0u; t < count; t += 2u) {
+    for (var t = 0u; t < count; t++) {
         let x = keys_at(t, thread);
-        let y = keys_at(t + 1u, thread);
-        (*products).dq += results_at(step, t) * x + results_at(step, t + 1u) * y;
-        if (CORRECTS) { (*products).dk += wrongs_at(step, t) * x + wrongs_at(step, t + 1u) * y; }
+        let at = step * M_PITCH + t;
+        // Nothing times a number that is not finite would change it.
+        if (t <= step) { (*products).dq += vec4<f32>(of_results[at] * x.xy, 0.0, 0.0); }
+        let low = at + 16u * M_PITCH;
+        if (t <= step + 16u) { (*products).dq += vec4<f32>(0.0, 0.0, of_results[low] * x.zw); }
+        if (CORRECTS) {
+            if (t != step) { (*products).dk += vec4<f32>(of_wrongs[at] * x.xy, 0.0, 0.0); }
+            if (t != step + 16u) { (*products).dk += vec4<f32>(0.0, 0.0, of_wrongs[low] * x.zw); }
+        }
     }
 }
 
 fn add_queries(products: ptr<function, Products>, count: u32, thread: u32, subgroup: u32) {
     let step = thread / 16u;
-    for (var t = 0u; t < count; t += 2u) {
-        (*products).dk += queries_at(step, t) * keys_at(t, thread);
-        (*products).dk += queries_at(step, t + 1u) * keys_at(t + 1u, thread);
+    for (var t = step; t < count; t++) {
+        let x = keys_at(t, thread);
+        let at = t * M_PITCH + step;
+        (*products).dk += vec4<f32>(of_results[at] * x.xy, 0.0, 0.0);
+        if (t >= step + 16u) { (*products).dk += vec4<f32>(0.0, 0.0, of_results[at + 16u] * x.zw); }
     }
 }
 
