@@ -109,6 +109,10 @@ const PARTS: &[(&[&str], &str)] = &[
         "each kernel has parts of the scratch memory",
     ),
     (&["selective_scan"], "a state that is not given is not read"),
+    (
+        &["gated_delta"],
+        "a launch has some of the chunks, and of products of two steps those that count",
+    ),
     (&["router"], "factors of experts that nobody is sent to are not read"),
     (
         &["isfinite", "isinf", "isnan", "isneginf", "isposinf"],

@@ -27,6 +27,10 @@ pub(crate) fn entries() -> Vec<Entry> {
     entries
 }
 
+/// Turns that the loops of a thread may take in a launch: lavapipe ends them after 65,535 of all of them together.
+#[cfg(feature = "gpu")]
+const TURNS: usize = 60_000;
+
 /// The dtype that sums and states are kept in.
 fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }

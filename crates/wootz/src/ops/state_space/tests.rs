@@ -144,6 +144,47 @@ fn agree_on_every_device(
 }
 
 #[test]
+fn long_sequences_of_many_keys_are_not_cut_off_on_a_gpu() -> Result<()> {
+    // Software drivers end loops after 65,535 turns of all of a thread's loops together.
+    const STEPS: usize = 2048;
+    let gates = |shape: &[usize]| random::uniform(0.1, 0.9, shape, DType::F32, None);
+    let keys = |size: usize| random::normal(&[1, STEPS, 1, size], DType::F32, 0.0, 0.1, None);
+    for (gate, size) in [(&[1, STEPS, 1][..], 128), (&[1, STEPS, 1, 128], 128)] {
+        let (q, k, v) = (keys(size)?, keys(size)?, draw(&[1, STEPS, 1, 2])?);
+        let inputs = [q, k, v, gates(gate)?, gates(&[1, STEPS, 1])?];
+        let of_rule = |x: &[Array]| {
+            let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+            Ok(vec![y, state])
+        };
+        agree_on_every_device(of_rule, &inputs)?;
+    }
+    // States of this size take a turn for each of their numbers.
+    let lengths = |shape: &[usize]| random::uniform(0.1, 0.9, shape, DType::F32, None);
+    let rates = |shape: &[usize]| random::uniform(-0.9, -0.1, shape, DType::F32, None);
+    let scan = [draw(&[1, STEPS, 2])?, lengths(&[1, STEPS, 2])?, rates(&[2, 64])?];
+    let states = [draw(&[1, STEPS, 64])?, draw(&[1, STEPS, 64])?];
+    let of_scan = |x: &[Array]| {
+        let (y, state) = selective_scan(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_scan, &[&scan[..], &states].concat())
+}
+
+#[test]
+fn scans_of_large_states_agree_on_every_device() -> Result<()> {
+    // More numbers of a channel's state than threads of a GPU have room for.
+    const SIZE: usize = 300;
+    let scan = [draw(&[1, 5, 2])?, draw(&[1, 5, 2])?, draw(&[2, SIZE])?, draw(&[1, 5, SIZE])?];
+    let others = [draw(&[1, 5, SIZE])?, draw(&[2])?, draw(&[1, 2, SIZE])?];
+    let of_scan = |x: &[Array]| {
+        let (y, state) =
+            selective_scan(&x[0], &x[1], &x[2], &x[3], &x[4], Some(&x[5]), Some(&x[6]))?;
+        Ok(vec![y, state])
+    };
+    agree_on_every_device(of_scan, &[&scan[..], &others].concat())
+}
+
+#[test]
 fn the_delta_rule_in_pieces_is_the_whole() -> Result<()> {
     let inputs = inputs(70)?;
     let run = |from: usize, to: usize, state: Option<&Array>| {
@@ -239,6 +280,43 @@ fn nothing_at_a_masked_step_reaches_states_or_gradients() -> Result<()> {
 }
 
 #[test]
+fn what_is_not_finite_reaches_the_same_steps_on_every_device() -> Result<()> {
+    // Two chunks; the numbers are amid the first one, among eight steps that are not its first.
+    const STEPS: usize = 40;
+    for value in [f32::NAN, f32::INFINITY] {
+        for argument in 0..5 {
+            let mut inputs = inputs(STEPS)?;
+            let mut numbers = inputs[argument].to_vec::<f32>()?;
+            let row = numbers.len() / (2 * STEPS);
+            numbers[11 * row + 1] = value;
+            inputs[argument] = Array::from_slice(&numbers, inputs[argument].shape())?;
+            let cotangents = [draw(&[2, STEPS, 4, 3])?, draw(&[2, 4, 3, 6])?];
+            let run = |device: &crate::Device| -> Result<Vec<Vec<bool>>> {
+                let moved = |x: &[Array]| -> Result<Vec<Array>> {
+                    x.iter().map(|x| crate::to_device(x, device)).collect()
+                };
+                let rule = |x: &[Array]| {
+                    let (y, state) = gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+                    Ok(vec![y, state])
+                };
+                let (mut results, gradients) =
+                    crate::vjp(rule, &moved(&inputs)?, &moved(&cotangents)?)?;
+                results.extend(gradients);
+                let finite = |x: &Array| -> Result<Vec<bool>> {
+                    Ok(x.to_vec::<f32>()?.iter().map(|x| x.is_finite()).collect())
+                };
+                results.iter().map(finite).collect()
+            };
+            let want = run(&crate::Device::cpu())?;
+            for device in crate::testing::devices() {
+                assert_eq!(run(&device)?, want, "{value} in argument {argument} on {device}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn narrow_inputs_have_a_wide_state() -> Result<()> {
     let [q, k, v, g, beta] = inputs(4)?.map(|x| x.astype(DType::BF16));
     let (y, state) = gated_delta(&q?, &k?, &v?, &g?, &beta?, None, None)?;
@@ -262,6 +340,132 @@ fn nodes_of_the_gradient_do_not_grow_with_the_length() -> Result<()> {
         Ok(crate::testing::counters().since(&before).inferences as usize)
     };
     assert_eq!(nodes(3)?, nodes(300)?);
+    let nodes = |steps: usize| -> Result<usize> {
+        let scan = [draw(&[1, steps, 2])?, draw(&[1, steps, 2])?, draw(&[2, 3])?];
+        let states = [draw(&[1, steps, 3])?, draw(&[1, steps, 3])?];
+        let scan = [&scan[..], &states].concat();
+        let convolution = [draw(&[2, steps, 5])?, draw(&[5, 4])?];
+        crate::eval(scan.iter().chain(&convolution))?;
+        let of_scan = |x: &[Array]| {
+            let (y, state) = selective_scan(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?;
+            Ok(vec![y, state])
+        };
+        let of_convolution = |x: &[Array]| {
+            let (y, state) = causal_conv1d(&x[0], &x[1], None, None, true)?;
+            Ok(vec![y, state])
+        };
+        let before = crate::testing::counters();
+        let cotangents = [draw(&[1, steps, 2])?, draw(&[1, 2, 3])?];
+        let (_, mut gradients) = crate::vjp(of_scan, &scan, &cotangents)?;
+        let cotangents = [draw(&[2, steps, 5])?, draw(&[2, 3, 5])?];
+        gradients.extend(crate::vjp(of_convolution, &convolution, &cotangents)?.1);
+        crate::eval(&gradients)?;
+        Ok(crate::testing::counters().since(&before).inferences as usize)
+    };
+    assert_eq!(nodes(3)?, nodes(300)?);
+    Ok(())
+}
+
+/// Scratch memory is for some heads at a time, in unit tests for six of these eight; and products of keys are for as
+/// many chunks as queries take memory, here for one.
+#[cfg(feature = "gpu")]
+#[test]
+fn heads_take_turns_for_memory() -> Result<()> {
+    use crate::ops::GatedDeltaBackward;
+    const STEPS: usize = 40;
+    let device = match crate::Device::gpu() {
+        Ok(device) => device,
+        Err(error) if !crate::testing::ci() => {
+            eprintln!("SKIPPED: {error}");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    // Of its own, so that nobody else's launches are counted.
+    let index = device.as_gpu().map_or(0, |gpu| gpu.summary().index);
+    let device = crate::Device::gpu_with(index, &crate::gpu::GpuOptions::default())?;
+    let gates = random::uniform(0.1, 0.9, &[2, 4, STEPS, 1], DType::F32, None)?;
+    let rates = random::uniform(0.1, 0.9, &[2, 4, STEPS], DType::F32, None)?;
+    let (keys, values, states) = ([2, 2, STEPS, 6], [2, 4, STEPS, 3], [2, 4, 3, 6]);
+    let (q, k, v, state) = (draw(&keys)?, draw(&keys)?, draw(&values)?, draw(&states)?);
+    let inputs = [q, k, v, gates, rates, state, draw(&values)?, draw(&states)?];
+    let run = |inputs: &[Array]| -> Result<Vec<Array>> {
+        crate::eval(inputs)?;
+        let op = GatedDeltaBackward { corrects: true };
+        let gradients = Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec();
+        crate::eval(&gradients)?;
+        Ok(gradients)
+    };
+    let moved = inputs.iter().map(|x| crate::to_device(x, &device)).collect::<Result<Vec<_>>>()?;
+    crate::eval(&moved)?;
+    let dispatches = || device.as_gpu().map_or(0, |gpu| gpu.counters().dispatches);
+    let before = dispatches();
+    let got = run(&moved)?;
+    // Forward through two parts with products of keys, back through them with those of the first, four kernels each,
+    // both for each turn; and one for each gradient.
+    assert_eq!(dispatches() - before, 2 * (2 * 2 + 2 * 4 + 1) + 6);
+    let wants = run(&inputs)?;
+    for (got, want) in got.iter().zip(&wants) {
+        close(got, want)?;
+    }
+    Ok(())
+}
+
+/// Products of chunks are of cooperative matrices where there are some and keys are of their size, within the
+/// memory of an M1's workgroup; others need no more than any device has.
+#[cfg(feature = "gpu")]
+#[test]
+fn chunks_are_of_cooperative_matrices_where_there_are_some() -> Result<()> {
+    use crate::gpu::{Collector, GpuOptions, fits_apple7};
+    const STEPS: usize = 40;
+    let collector = std::sync::Arc::new(Collector::default());
+    let options = GpuOptions { simulator: Some(collector.clone()), ..Default::default() };
+    let device = crate::Device::gpu_with(0, &options)?;
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (keys, matrices) in
+            [(8, true), (24, true), (128, true), (256, true), (33, false), (512, false)]
+        {
+            let of_keys = [1, STEPS, 1, keys];
+            let inputs = [
+                draw(&of_keys)?.astype(dtype)?,
+                draw(&of_keys)?.astype(dtype)?,
+                draw(&[1, STEPS, 2, 20])?.astype(dtype)?,
+                draw(&[1, STEPS, 2])?,
+                draw(&[1, STEPS, 2])?,
+            ];
+            let moved = inputs.iter().map(|x| crate::to_device(x, &device));
+            let moved = moved.collect::<Result<Vec<_>>>()?;
+            crate::eval(&moved)?;
+            collector.take();
+            let rule = |x: &[Array]| {
+                Ok(vec![gated_delta(&x[0], &x[1], &x[2], &x[3], &x[4], None, None)?.0])
+            };
+            let cotangent = crate::to_device(&draw(&[1, STEPS, 2, 20])?.astype(dtype)?, &device)?;
+            // Its results are meaningless.
+            let (results, gradients) = crate::vjp(rule, &moved, &[cotangent])?;
+            crate::eval(results.iter().chain(&gradients))?;
+            let launched = collector.take();
+            for (op, names) in [
+                ("gated_delta", &["keys", "chunked"][..]),
+                ("gated_delta_backward", &["keys", "chunked", "slopes", "pairs", "gradients"]),
+            ] {
+                for name in names {
+                    let way = if matrices { "cooperative" } else { "tiled" };
+                    let name = format!("{op}/{name}/{way}/{dtype}/{keys}/true");
+                    let named = |key: String| key == name;
+                    let kernel = launched.iter().find(|one| named(one.launch.key.to_string()));
+                    let Some(kernel) = kernel else { panic!("{name} was not launched") };
+                    let source = &kernel.launch.source;
+                    assert_eq!(source.contains("coopMultiplyAdd"), matrices, "{name}");
+                    assert_eq!(source.contains("coop_mat8x8<f32"), matrices, "{name}");
+                    let cost = kernel.cost().unwrap();
+                    fits_apple7(&cost).unwrap();
+                    let most = if matrices { 32 << 10 } else { 16 << 10 };
+                    assert!(cost.workgroup_bytes <= most, "{name}: {}", cost.workgroup_bytes);
+                }
+            }
+        }
+    }
     Ok(())
 }
 

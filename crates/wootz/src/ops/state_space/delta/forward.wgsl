@@ -1,7 +1,8 @@
-// A workgroup walks through the steps with a block of a head's rows. A row has LANES threads, each
+// A workgroup walks through some steps with a block of a head's rows. A row has LANES threads, each
 // with every LANES-th key of it.
 struct Params {
     groups: u32, blocks: u32, steps: u32, values: u32, shared_heads: u32,
+    first: u32, end: u32,
     q: u32, k: u32, v: u32, g: u32, beta: u32, state: u32,
 }
 var<immediate> p: Params;
@@ -31,7 +32,7 @@ fn main(
         s[e] = 0.0;
         if (inside && key < KEYS) { s[e] = state(p.state + state_start + key); }
     }
-    for (var t = 0u; t < p.steps; t++) {
+    for (var t = p.first; t < p.end; t++) {
         let at = key_start + t * KEYS;
         let step = head * p.steps + t;
         var sum = 0.0;

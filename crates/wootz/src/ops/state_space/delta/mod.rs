@@ -312,6 +312,11 @@ impl Op for GatedDelta {
         Ok(Metas::from_iter([y, state]))
     }
 
+    #[cfg(feature = "gpu")]
+    fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
+        if gpu { gpu::forward_scratch(inputs, self.corrects) } else { 0 }
+    }
+
     fn may_alias(&self) -> &'static [(usize, usize)] {
         &[(5, 1)]
     }
@@ -408,7 +413,7 @@ impl Op for GatedDeltaBackward {
 
     #[cfg(feature = "gpu")]
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        if gpu { gpu::scratch(inputs) } else { 0 }
+        if gpu { gpu::backward_scratch(inputs, self.corrects) } else { 0 }
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {

@@ -1,90 +1,81 @@
-// A workgroup takes COLS values of a head back through the chunks of its steps: the gradient of the
+// A workgroup takes COLS values of a head back through some chunks of its steps: the gradient of the
 // state, and of what is learnt in each chunk, which solves the transposed triangular system.
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) wid: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
+    @builtin(local_invocation_index) thread: u32, /* SUBGROUP */
 ) {
     let group = wid.x + wid.y * groups.x;
     if (group >= p.groups) { return; }
     let kept = group / p.blocks;
     let head = p.first_head + kept;
+    let key_head = head / p.shared_heads;
     let first = group % p.blocks * COLS;
-    let col = thread % COLS;
-    let line = thread / COLS;
-    let inside = first + col < p.values;
-    for (var i = thread; i < KEYS * COLS; i += 256u) {
+    let value = first + thread % COLS;
+    let inside = value < p.values && has_rows(thread);
+    clear(thread);
+    for (var i = thread; i < WHOLE_KEYS * COLS; i += 256u) {
         let at = first + i % COLS;
         s[i] = 0.0;
-        if (at < p.values) { s[i] = memory[p.dnext + (head * p.values + at) * KEYS + i / COLS]; }
+        if (at < p.values && i / COLS < KEYS) { s[i] = given((head * p.values + at) * KEYS + i / COLS); }
     }
-    let chunks = (p.steps + STEPS - 1u) / STEPS;
-    for (var c = 0u; c < chunks; c++) {
-        let chunk = chunks - 1u - c;
+    for (var behind = p.end_chunk; behind > p.first_chunk; behind--) {
+        let chunk = behind - 1u;
         let start = chunk * STEPS;
         let count = min(STEPS, p.steps - start);
         let step = head * p.steps + start;
-        let row = (head / p.shared_heads * p.steps + start) * KEYS;
+        let row = (key_head * p.steps + start) * KEYS;
+        let pairs = p.pairs + chunk_of(key_head, chunk) * PAIRS;
+        find_rates(thread, step, count);
+        let decays = find_decays(thread, step, count);
+        let left = from_start[count - 1u];
         for (var i = thread; i < KEYS * COLS; i += 256u) {
             let at = first + i % COLS;
-            if (at < p.values) { memory[p.ends + state_at(kept, chunk, i / COLS) + at] = s[i]; }
+            if (at < p.values) { memory[p.ends + end_at(kept, chunk, i / COLS) + at] = s[i]; }
         }
-        find_decays(thread, step, count);
-        find_seen(thread, step, row, count);
-        workgroupBarrier();
-        for (var t = line; t < count; t += LINES) {
-            var sum = 0.0;
-            for (var key = 0u; key < KEYS; key++) {
-                sum += to_end[t] * k(row + t * KEYS + key) * s[key * COLS + col];
-            }
-            if (inside) {
-                for (var i = t; i < count; i++) {
-                    sum += m[i * STEPS + t] * memory[p.dy + (step + i) * p.values + first + col];
-                }
-            }
-            u[t * COLS + col] = sum;
+        let looked = look(row, count, thread, subgroup);
+        var results: Rows;
+        for (var i = 0u; i < OWN; i++) {
+            let t = row_of(thread, i);
+            if (inside && t < count) { results.x[i] = dy(p.dy + (step + t) * p.values + value); }
+            if (has_rows(thread)) { u[t * COLS + thread % COLS] = results.x[i]; }
         }
-        workgroupBarrier();
-        find_known(thread, step, row, count);
-        workgroupBarrier();
-        if (thread < COLS) {
-            for (var i = 0u; i < count; i++) {
-                let t = count - 1u - i;
-                var sum = u[t * COLS + thread];
-                if (CORRECTS) {
-                    for (var j = t + 1u; j < count; j++) {
-                        sum += m[j * STEPS + t] * u[j * COLS + thread];
-                    }
-                }
-                let dwrong = sum * beta(step + t);
-                u[t * COLS + thread] = dwrong;
-                if (inside) {
-                    memory[p.dlearnt + (kept * p.steps + start + t) * p.values + first + thread] = sum;
-                    memory[p.dv + (step + t) * p.values + first + thread] = dwrong;
-                }
+        relate(false, pairs, decays, count, thread);
+        let own = related(count, thread, subgroup);
+        for (var i = 0u; i < OWN; i++) {
+            let t = row_of(thread, i);
+            if (inside && t < count) {
+                u[t * COLS + thread % COLS] = to_end[t] * looked.known.x[i] + own.x[i];
             }
         }
-        workgroupBarrier();
-        for (var i = thread; i < KEYS * COLS; i += 256u) {
-            let key = i / COLS;
-            let at = first + i % COLS;
-            var sum = s[i] * from_start[count - 1u];
-            if (at < p.values) {
-                for (var t = 0u; t < count; t++) {
-                    let result = memory[p.dy + (step + t) * p.values + at];
-                    sum += from_start[t] * q(row + t * KEYS + key) * result;
-                    if (CORRECTS) {
-                        sum -= from_start[t] * k(row + t * KEYS + key) * u[t * COLS + i % COLS];
-                    }
-                }
+        if (CORRECTS) {
+            relate(true, pairs, decays, count, thread);
+            solve(count, thread, subgroup);
+        }
+        for (var i = 0u; i < OWN; i++) {
+            let t = row_of(thread, i);
+            var dwrong = 0.0;
+            if (inside && t < count) {
+                let dlearnt = u[t * COLS + thread % COLS];
+                dwrong = dlearnt * rate[t];
+                memory[p.dlearnt + (kept * p.steps + start + t) * p.values + value] = dlearnt;
+                memory[p.dv + (step + t) * p.values + value] = dwrong;
+                dwrong *= -from_start[t];
             }
-            s[i] = sum;
+            if (has_rows(thread)) { u[t * COLS + thread % COLS] = dwrong; }
         }
         workgroupBarrier();
+        if (CORRECTS) { absorb(left, false, row, count, thread, subgroup); }
+        for (var i = 0u; i < OWN; i++) {
+            let t = row_of(thread, i);
+            if (inside && t < count) { u[t * COLS + thread % COLS] = from_start[t] * results.x[i]; }
+        }
+        workgroupBarrier();
+        absorb(select(left, 1.0, CORRECTS), true, row, count, thread, subgroup);
     }
     for (var i = thread; i < KEYS * COLS; i += 256u) {
         let at = first + i % COLS;
-        if (at < p.values) { memory[p.dstate + (head * p.values + at) * KEYS + i / COLS] = s[i]; }
+        if (at < p.values) { leave((head * p.values + at) * KEYS + i / COLS, s[i]); }
     }
 }

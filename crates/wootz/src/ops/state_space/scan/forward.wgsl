@@ -1,6 +1,7 @@
-// A thread walks through the steps with a channel's state, which it finds in the memory of the next one.
+// A thread walks through some steps with a channel's state, which it finds in the memory of the next one.
 struct Params {
-    threads: u32, steps: u32, channels: u32, x: u32, dt: u32, a: u32, b: u32, c: u32, d: u32,
+    threads: u32, steps: u32, channels: u32, first: u32, end: u32,
+    x: u32, dt: u32, a: u32, b: u32, c: u32, d: u32,
 }
 var<immediate> p: Params;
 
@@ -17,7 +18,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         if (STATED) { state[n] = next_data[thread * SIZE + n]; }
         rates[n] = a(p.a + channel * SIZE + n);
     }
-    for (var step = 0u; step < p.steps; step++) {
+    for (var step = p.first; step < p.end; step++) {
         let row = thread / p.channels * p.steps + step;
         let at = row * p.channels + channel;
         let value = x(p.x + at);

@@ -1,6 +1,7 @@
 //! Selective scans on the GPU: a thread has a channel and walks through the steps with its state in registers. The gradient
 //! keeps states before chunks of steps, and makes those of a chunk again when it walks back.
 
+use super::super::TURNS;
 use super::op::{CHUNK, MOST, SelectiveScan, Sizes};
 use crate::array::{DType, Meta};
 use crate::error::Result;
@@ -77,28 +78,35 @@ pub(super) fn forward(call: &mut GpuCall<'_>, op: SelectiveScan) -> Result<()> {
         inputs.push(("d", d, call.meta(d).dtype));
     }
     let dtype = call.meta(0).dtype;
-    let source = || {
-        let mut text = prelude(&inputs, size, op.stated);
-        if !op.skips {
-            text.push_str("fn d(i: u32) -> f32 { return 0.0; }\n");
-        }
-        text.push_str(&format!("const SKIPS = {};\n", op.skips));
-        text.push_str(&packed::writer("next", inputs.len(), DType::F32));
-        text.push_str(&packed::writer("y", inputs.len() + 1, dtype));
-        text + include_str!("forward.wgsl")
-    };
-    let mut params = [threads, steps, channels].map(|n| n as u32).to_vec();
-    params.extend((0..5).map(|input| offset(call, input)));
-    params.push(op.d().map_or(0, |d| offset(call, d)));
     let mut bindings: Vec<Bind<'_>> = inputs.iter().map(|input| Bind::Input(input.1)).collect();
     bindings.extend([Bind::Output(1), Bind::Output(0)]);
-    call.launch(&Kernel {
-        variant: format!("forward/{size}/{}{}", op.stated, key(&inputs)),
-        source: &source,
-        bindings: &bindings,
-        params: &params,
-        groups: grid(threads.div_ceil(WIDTH)),
-    })
+    let at_once = (TURNS / (size + 1)).saturating_sub(3).max(1);
+    for first in (0..steps).step_by(at_once) {
+        // Behind other steps there is a state, too.
+        let stated = op.stated || first > 0;
+        let source = || {
+            let mut text = prelude(&inputs, size, stated);
+            if !op.skips {
+                text.push_str("fn d(i: u32) -> f32 { return 0.0; }\n");
+            }
+            text.push_str(&format!("const SKIPS = {};\n", op.skips));
+            text.push_str(&packed::writer("next", inputs.len(), DType::F32));
+            text.push_str(&packed::writer("y", inputs.len() + 1, dtype));
+            text + include_str!("forward.wgsl")
+        };
+        let end = steps.min(first + at_once);
+        let mut params = [threads, steps, channels, first, end].map(|n| n as u32).to_vec();
+        params.extend((0..5).map(|input| offset(call, input)));
+        params.push(op.d().map_or(0, |d| offset(call, d)));
+        call.launch(&Kernel {
+            variant: format!("forward/{size}/{stated}{}", key(&inputs)),
+            source: &source,
+            bindings: &bindings,
+            params: &params,
+            groups: grid(threads.div_ceil(WIDTH)),
+        })?;
+    }
+    Ok(())
 }
 
 /// Where the kernels of the gradient leave their numbers, as `f32` in the scratch memory.
@@ -150,21 +158,26 @@ pub(super) fn backward(call: &mut GpuCall<'_>, stated: bool) -> Result<()> {
     keep_starts(call, sizes, stated, last)?;
     let inputs = arguments(call, [("x", 0), ("dt", 1), ("a", 2), ("b", 3), ("c", 4), ("dy", dy)]);
     let groups = batch * regions.blocks;
-    let mut params = [groups, regions.blocks, threads, steps, channels, regions.chunks]
-        .map(|n| n as u32)
-        .to_vec();
-    params.extend(inputs.iter().map(|input| offset(call, input.1)));
     let Regions { starts, states, slopes, dx, ddt, da, db, dc, .. } = regions;
-    params.extend([starts, states, slopes, dx, ddt, da, db, dc].map(|start| start as u32));
-    launch(
-        call,
-        "walk_back",
-        include_str!("walk_back.wgsl"),
-        &inputs,
-        (size, stated),
-        &params,
-        groups,
-    )?;
+    // Forward through the chunk, and back with sums over the threads.
+    let of_chunk = size * (CHUNK + 1) + CHUNK * (size.div_ceil(AT_ONCE) * (AT_ONCE + 17) + 2);
+    for [first, end] in parts(regions.chunks, of_chunk, 2 * size) {
+        let mut params =
+            [groups, regions.blocks, threads, steps, channels, regions.chunks, first, end]
+                .map(|n| n as u32)
+                .to_vec();
+        params.extend(inputs.iter().map(|input| offset(call, input.1)));
+        params.extend([starts, states, slopes, dx, ddt, da, db, dc].map(|start| start as u32));
+        launch(
+            call,
+            "walk_back",
+            include_str!("walk_back.wgsl"),
+            &inputs,
+            (size, stated),
+            &params,
+            groups,
+        )?;
+    }
     // Gradients of rates are sums over the batch, those of b and c over the blocks.
     let (of_rates, of_steps) = (channels * size, steps * size);
     let outputs = [
@@ -208,13 +221,23 @@ fn keep_starts(call: &mut GpuCall<'_>, sizes: Sizes, stated: bool, last: usize) 
     if stated {
         inputs.push(("state", 5, call.meta(5).dtype));
     }
-    let mut params = [threads, steps, channels, regions.chunks].map(|n| n as u32).to_vec();
-    params.extend((0..4).map(|input| offset(call, input)));
-    params.push(if stated { offset(call, 5) } else { 0 });
-    params.push(offset(call, last));
-    params.extend([regions.starts, regions.slopes].map(|start| start as u32));
-    let (text, groups) = (include_str!("starts.wgsl"), threads.div_ceil(WIDTH));
-    launch(call, "starts", text, &inputs, (size, stated), &params, groups)
+    for [first, end] in parts(regions.chunks, size + CHUNK * (size + 1), size) {
+        let counts = [threads, steps, channels, regions.chunks, first, end];
+        let mut params = counts.map(|n| n as u32).to_vec();
+        params.extend((0..4).map(|input| offset(call, input)));
+        params.push(if stated { offset(call, 5) } else { 0 });
+        params.push(offset(call, last));
+        params.extend([regions.starts, regions.slopes].map(|start| start as u32));
+        let (text, groups) = (include_str!("starts.wgsl"), threads.div_ceil(WIDTH));
+        launch(call, "starts", text, &inputs, (size, stated), &params, groups)?;
+    }
+    Ok(())
+}
+
+/// Parts of the chunks for a launch each, of loops that take so many turns for a chunk and for all of them.
+fn parts(chunks: usize, each: usize, all: usize) -> impl Iterator<Item = [usize; 2]> {
+    let at_once = (TURNS.saturating_sub(all) / each).max(1);
+    (0..chunks).step_by(at_once).map(move |first| [first, chunks.min(first + at_once)])
 }
 
 /// A kernel that reads inputs and works in the scratch memory.

@@ -157,16 +157,42 @@ pub fn selective_scan(
     inputs.extend(d.map(near).transpose()?);
     inputs.extend(state.map(near).transpose()?);
     let op = SelectiveScan { skips: d.is_some(), stated: state.is_some() };
-    let without = x.size() * size == 0 || x.device().is_gpu() && size > op::MOST;
-    let outputs = match without {
-        true => composed(&inputs, op)?,
-        false => Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec(),
+    let outputs = match x.size() * size {
+        0 => composed(&inputs, op)?,
+        _ if x.device().is_gpu() && size > op::MOST => in_pieces(&inputs, op)?,
+        _ => Array::apply_all(op, &inputs.iter().collect::<Vec<_>>())?.into_vec(),
     };
     let mut outputs = outputs.into_iter();
     match (outputs.next(), outputs.next()) {
         (Some(y), Some(state)) => Ok((astype(&y, x.dtype())?, state)),
         _ => Err(Error::argument(OP, "outputs", "two arrays", "fewer")),
     }
+}
+
+/// A scan of larger states than the kernels have room for: their numbers do not depend on each other, so it is the sum
+/// of scans of some of them each.
+fn in_pieces(inputs: &[Array], op: SelectiveScan) -> Result<Vec<Array>> {
+    let [x, dt, a, b, c] = &inputs[..5] else { return Ok(Vec::new()) };
+    let sums = wide(x.dtype());
+    let (x, dt) = (astype(x, sums)?, astype(dt, sums)?);
+    let skips = op.skips as usize;
+    let (mut results, mut states) = (Vec::new(), Vec::new());
+    for start in (0..a.shape()[1]).step_by(op::MOST) {
+        let end = a.shape()[1].min(start + op::MOST);
+        let piece = |array: &Array, axis: usize| {
+            astype(&slice_axis(array, axis, start, end, 1)?, sums)?.contiguous()
+        };
+        let op = SelectiveScan { skips: op.skips && start == 0, ..op };
+        let mut given = vec![x.clone(), dt.clone(), piece(a, 1)?, piece(b, 2)?, piece(c, 2)?];
+        given.extend(op.d().map(|input| astype(&inputs[input], sums)).transpose()?);
+        given.extend(inputs.get(5 + skips).map(|state| piece(state, 2)).transpose()?);
+        let outputs = Array::apply_all(op, &given.iter().collect::<Vec<_>>())?;
+        for (output, to) in outputs.into_iter().zip([&mut results, &mut states]) {
+            to.push(output);
+        }
+    }
+    let y = results.iter().skip(1).try_fold(results[0].clone(), |sum, y| add(sum, y))?;
+    Ok(vec![y, concatenate(&states, 2)?])
 }
 
 /// The operation made of others, which keep all states.

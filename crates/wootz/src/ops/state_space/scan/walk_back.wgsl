@@ -3,7 +3,7 @@
 // which the threads add up for the block.
 struct Params {
     groups: u32, blocks: u32, threads: u32, steps: u32, channels: u32, chunks: u32,
-    x: u32, dt: u32, a: u32, b: u32, c: u32, dy: u32,
+    first: u32, end: u32, x: u32, dt: u32, a: u32, b: u32, c: u32, dy: u32,
     starts: u32, states: u32, slopes: u32, dx: u32, ddt: u32, da: u32, db: u32, dc: u32,
 }
 var<immediate> p: Params;
@@ -60,8 +60,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) groups: 
         slopes[n] = 0.0;
         if (inside) { slopes[n] = memory[p.slopes + thread * SIZE + n]; }
         of_rates[n] = 0.0;
+        if (inside && p.first > 0u) { of_rates[n] = memory[p.da + thread * SIZE + n]; }
     }
-    for (var turn = 0u; turn < p.chunks; turn++) {
+    for (var turn = p.first; turn < p.end; turn++) {
         let chunk = p.chunks - 1u - turn;
         let first = chunk * CHUNK;
         let count = min(CHUNK, p.steps - first);
