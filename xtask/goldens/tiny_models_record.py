@@ -141,6 +141,10 @@ VARIANTS = {
     "context-as-float": ("small-mistral", dict(max_position_embeddings=4096.0, attention_bias=None, mlp_bias=None)),
     "windows": ("small-mistral", dict(layer_types=["full_attention", "sliding_attention"], sliding_window=5)),
     "other-layer-types": ("small-mistral", dict(layer_types=["full_attention", "chunked_attention"], sliding_window=5)),
+    "newer-alone": ("small-mistral", dict(rope_scaling=None, rope_parameters=LINEAR)),
+    "gemma2-newer-alone": ("small-gemma2", dict(rope_parameters=LINEAR)),
+    "phi3-newer-alone": ("small-phi3", dict(rope_scaling=None, rope_parameters=dict(
+        FACTORS, type="longrope", rope_theta=300.0, original_max_position_embeddings=9))),
     "qwen2-older-beside-newer": ("small-qwen2", dict(rope_parameters=LINEAR)),
     "qwen3-newer-scaling": ("qwen3-4bit-f32", dict(rope_parameters=LINEAR)),
     "qwen3-older-scaling": ("qwen3-4bit-f32", dict(rope_scaling=dict(type="default"), rope_parameters=LINEAR)),
@@ -274,7 +278,7 @@ def caches(folder):
     model, _ = load_model(folder)
     known, results = mx.load(str(folder / "expected.safetensors")), {}
     kinds = {"rotating_20_keep_4": (lambda: RotatingKVCache(max_size=20, keep=4), None)}
-    for bits in (8, 4):
+    for bits in (8, 6, 4):
         kinds[f"quantized_{bits}"] = (KVCache, bits)
     for name, (kind, bits) in kinds.items():
         cache = [kind() for _ in model.layers]

@@ -106,6 +106,7 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         ..defaults
     };
     settings.validate().map_err(|error| usage(error.to_string()))?;
+    expect_room(&model, options)?;
     let talks = !options.json && !common.quiet;
     if talks {
         println!("{} on {}", options.model.name(), setting(&device, common));
@@ -149,12 +150,27 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// An error if a run would end early, because the model's context is full.
+fn expect_room(model: &TextModel, options: &Options) -> anyhow::Result<()> {
+    let (Some(most), generated) = (model.model.info().context_length, options.generation_tokens)
+    else {
+        return Ok(());
+    };
+    match options.prompt_tokens.iter().find(|&&prompt| prompt.saturating_add(generated) > most) {
+        None => Ok(()),
+        Some(prompt) => Err(usage(format!(
+            "--prompt-tokens {prompt} and --generation-tokens {generated}: expected at most {most} together, the \
+             model's context, got {}",
+            prompt.saturating_add(generated)
+        ))),
+    }
+}
+
 /// Tokens of all kinds, the same in every run.
 fn tokens(model: &TextModel, count: usize) -> anyhow::Result<Vec<u32>> {
     let info = model.model.info();
-    let most = info.context_length.map_or(usize::MAX, |length| length.saturating_sub(1));
-    if count == 0 || count > most {
-        return Err(usage(format!("--prompt-tokens: expected 1 to {most}, got {count}")));
+    if count == 0 {
+        return Err(usage("--prompt-tokens: expected at least 1, got 0"));
     }
     let mut state = 1u64;
     let next = |_| {

@@ -112,9 +112,9 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         revision: options.revision.clone(),
     };
     let from = source.resolve(common)?;
-    if same_place(&from, &options.output) {
+    if is_within(&from, &options.output) {
         return Err(usage(format!(
-            "{}: the output would replace the model",
+            "{}: the output would replace the model, which is read from there",
             options.output.display()
         )));
     }
@@ -203,8 +203,8 @@ fn gguf_type(name: &str, settings: &mut ConvertOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn same_place(a: &Path, b: &Path) -> bool {
-    matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+fn is_within(model: &Path, place: &Path) -> bool {
+    matches!((model.canonicalize(), place.canonicalize()), (Ok(model), Ok(place)) if model.starts_with(&place))
 }
 
 /// What may help.

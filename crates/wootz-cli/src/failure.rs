@@ -120,29 +120,44 @@ fn hint_of(error: &anyhow::Error) -> Option<String> {
     if let Some(hinted) = error.chain().find_map(|cause| cause.downcast_ref::<Hinted>()) {
         return Some(hinted.hint.clone());
     }
-    let known = error.chain().find_map(|cause| cause.downcast_ref::<wootz_lm::Error>())?;
-    let hint = match known {
+    let known = error.chain().find_map(|cause| cause.downcast_ref::<wootz_lm::Error>());
+    let known = known.and_then(|known| match known {
         wootz_lm::Error::Architecture { .. } => {
-            "`wootz list --known` shows models of every architecture that there is"
+            Some("`wootz list --known` shows models of every architecture that there is")
         }
-        wootz_lm::Error::Weights(_) => INCOMPLETE,
+        wootz_lm::Error::Weights(_) => Some(INCOMPLETE),
+        wootz_lm::Error::Invalid { what, .. } if what.contains(".safetensors is not there") => {
+            Some(INCOMPLETE)
+        }
         wootz_lm::Error::Array(wootz::Error::Io { path, source })
             if source.kind() == io::ErrorKind::NotFound && path.ends_with(".safetensors") =>
         {
-            INCOMPLETE
+            Some(INCOMPLETE)
         }
-        wootz_lm::Error::Template(_) => "--ignore-chat-template sends the prompt as it is",
+        wootz_lm::Error::Template(_) => Some("--ignore-chat-template sends the prompt as it is"),
         wootz_lm::Error::Argument { expected, .. } if expected.contains("context_length may") => {
-            "--context N allows more"
+            Some("--context N allows more")
         }
-        wootz_lm::Error::File { source, .. } => match source.kind() {
-            io::ErrorKind::StorageFull => "make room on the disk, or write elsewhere",
-            io::ErrorKind::PermissionDenied => "check who may read and write there",
-            _ => return None,
-        },
-        _ => return None,
+        _ => None,
+    });
+    known.or_else(|| error.chain().find_map(of_system)).map(str::to_string)
+}
+
+/// What helps against an error of the system's, whoever met it.
+fn of_system(cause: &(dyn Error + 'static)) -> Option<&'static str> {
+    let kind = match (cause.downcast_ref::<wootz_lm::Error>(), cause.downcast_ref()) {
+        (Some(wootz_lm::Error::File { source, .. }), _)
+        | (Some(wootz_lm::Error::Array(wootz::Error::Io { source, .. })), _)
+        | (_, Some(wootz::Error::Io { source, .. })) => source.kind(),
+        _ => cause.downcast_ref::<io::Error>()?.kind(),
     };
-    Some(hint.to_string())
+    match kind {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Some("make room on the disk, or write elsewhere")
+        }
+        io::ErrorKind::PermissionDenied => Some("check who may read and write there"),
+        _ => None,
+    }
 }
 
 /// What helps where a part of a model is missing.
@@ -160,4 +175,37 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         io.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
     error.chain().any(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_place_of_others_have_hints_whoever_meets_them() {
+        for (kind, hint) in [
+            (io::ErrorKind::StorageFull, Some("make room")),
+            (io::ErrorKind::FileTooLarge, Some("make room")),
+            (io::ErrorKind::PermissionDenied, Some("check who")),
+            (io::ErrorKind::InvalidData, None),
+        ] {
+            let source = || Arc::new(io::Error::from(kind));
+            let ours = wootz::Error::Io { path: "model.safetensors".into(), source: source() };
+            let errors: [anyhow::Error; 4] = [
+                wootz_lm::Error::File { path: "model".into(), source: source() }.into(),
+                wootz_lm::Error::Array(ours.clone()).into(),
+                ours.into(),
+                anyhow::Error::from(io::Error::from(kind)).context("talk.json"),
+            ];
+            for error in errors {
+                let found = hint_of(&error);
+                assert_eq!(found.is_some(), hint.is_some(), "{error}");
+                let starts =
+                    |hint: &str| found.as_ref().is_some_and(|found| found.starts_with(hint));
+                assert!(hint.is_none_or(starts), "{error}: {found:?}");
+            }
+        }
+    }
 }

@@ -95,7 +95,8 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     options.prompt_cache_file.iter().try_for_each(|file| expect_folder_of(file))?;
     let Opened { model, path, device } = open(&options.model, common)?;
     let mut settings = options.sampling.options(&model, MAX_TOKENS, common)?;
-    settings.logprobs = options.logprobs.unwrap_or(0);
+    // A token's own comes with those of the likeliest, of which there is at least one then.
+    settings.logprobs = options.logprobs.map_or(0, |listed| listed.max(1));
     if let Some(count) = options.num_draft_tokens {
         settings.num_draft_tokens = count;
     }
@@ -112,11 +113,8 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     }
     if prompts.len() > 1 {
         let opened = Opened { model, path, device };
-        let how = How {
-            name: options.model.name(),
-            json: options.json,
-            logprobs: options.logprobs.is_some(),
-        };
+        let how =
+            How { name: options.model.name(), json: options.json, logprobs: options.logprobs };
         return several::answer(&opened, &prompts, &tokens, &settings, &how, common);
     }
     let tokens = tokens.into_iter().flatten().collect();
@@ -161,8 +159,8 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
             write!(out, "{}", piece.text)?;
             out.flush()?;
         }
-        if options.logprobs.is_some() {
-            pieces.push(logprobs_json(&piece));
+        if let Some(listed) = options.logprobs {
+            pieces.push(logprobs_json(&piece, listed));
         }
         finish = piece.finish_reason.or(finish);
     }
@@ -194,11 +192,12 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is told of a token as JSON.
-pub(crate) fn logprobs_json(piece: &Piece) -> Value {
+/// What is told of a token as JSON, with so many of the likeliest.
+pub(crate) fn logprobs_json(piece: &Piece, listed: usize) -> Value {
+    let likeliest = &piece.top_logprobs[..listed.min(piece.top_logprobs.len())];
     json!({
         "token": piece.token, "text": piece.text, "logprob": piece.logprob,
-        "top_logprobs": piece.top_logprobs,
+        "top_logprobs": likeliest,
     })
 }
 

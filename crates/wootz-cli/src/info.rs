@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use wootz::Device;
-use wootz::quant::Scheme;
 use wootz_lm::cache::LayerKind;
-use wootz_lm::checkpoint::Checkpoint;
-use wootz_lm::models::{LanguageModel, LoadOptions, load};
+use wootz_lm::checkpoint::{Checkpoint, gguf};
+use wootz_lm::models::{LanguageModel, LoadOptions, ModelInfo, load};
 use wootz_lm::tokenizer::Tokenizer;
 
 use crate::common::Common;
@@ -47,6 +46,8 @@ struct Stored {
     shape: Vec<usize>,
     kind: String,
     bytes: u64,
+    /// Whether the model takes it: there may be parts of others, as those that see images.
+    used: bool,
 }
 
 pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
@@ -58,14 +59,16 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     for warning in &info.warnings {
         common.say(format!("Warning: {warning}."));
     }
-    let tensors = stored(&checkpoint, &info.schemes);
+    let tensors = stored(&checkpoint, info);
     let tokenizer = Tokenizer::open(&path);
     let mut formats: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-    for tensor in &tensors {
+    for tensor in tensors.iter().filter(|tensor| tensor.used) {
         let entry = formats.entry(&tensor.kind).or_default();
         *entry = (entry.0 + 1, entry.1 + tensor.bytes);
     }
-    let weights: u64 = tensors.iter().map(|tensor| tensor.bytes).sum();
+    let weights: u64 = formats.values().map(|(_, bytes)| bytes).sum();
+    let unused = || tensors.iter().filter(|tensor| !tensor.used);
+    let (left, left_bytes) = (unused().count(), unused().map(|tensor| tensor.bytes).sum::<u64>());
     let context = options.context.or(info.context_length).unwrap_or(UNTOLD_CONTEXT);
     let cache = cache_bytes(model.as_ref(), context);
     let bits =
@@ -79,10 +82,11 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
             "formats": formats.iter().map(|(kind, (tensors, bytes))| {
                 json!({ "format": kind, "tensors": tensors, "bytes": bytes })
             }).collect::<Vec<_>>(),
+            "unused": { "tensors": left, "bytes": left_bytes },
             "context": context, "cache_bytes": cache, "memory_bytes": weights + cache,
             "chat_template": tokenizer.as_ref().is_ok_and(|tokenizer| tokenizer.has_chat_template()),
             "tensors": options.tensors.then(|| tensors.iter().map(|tensor| {
-                json!({ "name": tensor.name, "shape": tensor.shape, "format": tensor.kind, "bytes": tensor.bytes })
+                json!({ "name": tensor.name, "shape": tensor.shape, "format": tensor.kind, "bytes": tensor.bytes, "used": tensor.used })
             }).collect::<Vec<_>>()),
         });
         println!("{}", serde_json::to_string_pretty(&object)?);
@@ -107,6 +111,9 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
     for (kind, (tensors, size)) in &formats {
         println!("  {kind:<28} {tensors:>5} tensors  {:>10}", bytes(*size));
     }
+    if left > 0 {
+        println!("Left out:      {left} tensors of parts that are not used, {}", bytes(left_bytes));
+    }
     println!(
         "Memory:        {} for weights and a context of {context} tokens ({})",
         bytes(weights + cache),
@@ -116,12 +123,8 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
         println!();
         let mut rows = vec![["TENSOR", "SHAPE", "FORMAT", "SIZE"].map(String::from)];
         for tensor in tensors {
-            rows.push([
-                tensor.name,
-                format!("{:?}", tensor.shape),
-                tensor.kind,
-                bytes(tensor.bytes),
-            ]);
+            let kind = if tensor.used { tensor.kind } else { tensor.kind + " (left out)" };
+            rows.push([tensor.name, format!("{:?}", tensor.shape), kind, bytes(tensor.bytes)]);
         }
         print_table(&rows);
     }
@@ -130,20 +133,22 @@ pub(crate) fn run(options: &Options, common: &Common) -> anyhow::Result<()> {
 
 /// The tensors as the files have them; of quantized weights in MLX's layout the codes with how they are
 /// quantized.
-fn stored(checkpoint: &Checkpoint, schemes: &BTreeMap<String, Scheme>) -> Vec<Stored> {
+fn stored(checkpoint: &Checkpoint, model: &ModelInfo) -> Vec<Stored> {
     if let Some(file) = checkpoint.gguf() {
+        let architecture = gguf::architecture(file).unwrap_or_default();
         let tensors = file.tensors().map(|info| Stored {
             name: info.name.to_string(),
             shape: info.shape.to_vec(),
             kind: info.kind.to_string(),
             bytes: info.bytes as u64,
+            used: !model.unused.contains(&gguf::mlx_name(architecture, info.name)),
         });
         return tensors.collect();
     }
     let Some(files) = checkpoint.safetensors() else { return Vec::new() };
     let tensors = files.names().map(|name| {
         let path = [".weight", ".scales", ".biases"].iter().find_map(|end| name.strip_suffix(end));
-        let scheme = path.and_then(|path| schemes.get(path));
+        let scheme = path.and_then(|path| model.schemes.get(path));
         let shape = files.shape(name).unwrap_or_default().to_vec();
         let size = files.dtype(name).map_or(1, |dtype| dtype.size());
         let elements: usize = shape.iter().product();
@@ -154,6 +159,7 @@ fn stored(checkpoint: &Checkpoint, schemes: &BTreeMap<String, Scheme>) -> Vec<St
                 None => files.stored_dtype(name).unwrap_or_default(),
             },
             bytes: (elements * size) as u64,
+            used: !model.unused.contains(name),
             shape,
         }
     });

@@ -15,8 +15,8 @@ pub(crate) struct How {
     pub(crate) name: String,
     /// As one line of JSON for each.
     pub(crate) json: bool,
-    /// With the log-probabilities of tokens.
-    pub(crate) logprobs: bool,
+    /// With the log-probabilities of tokens, and of so many of the likeliest.
+    pub(crate) logprobs: Option<usize>,
 }
 
 /// What came of a prompt.
@@ -32,8 +32,8 @@ impl Answer {
     fn push(&mut self, piece: Piece, how: &How) {
         self.text.push_str(&piece.text);
         self.tokens.push(piece.token);
-        if how.logprobs {
-            self.pieces.push(logprobs_json(&piece));
+        if let Some(listed) = how.logprobs {
+            self.pieces.push(logprobs_json(&piece, listed));
         }
         self.finish = piece.finish_reason.or(self.finish.take());
     }
@@ -66,7 +66,7 @@ pub(crate) fn answer(
                 "tokens": answer.tokens, "finish_reason": answer.finish.as_ref().map(FinishReason::name),
                 "setting": setting_json(device, common), "statistics": statistics_json(&statistics),
             });
-            if how.logprobs {
+            if how.logprobs.is_some() {
                 object["logprobs"] = Value::Array(answer.pieces.clone());
             }
             writeln!(out, "{object}")?;

@@ -108,6 +108,24 @@ fn generate_as_json_has_the_documented_fields_and_seeds_repeat() {
     assert_eq!(object["logprobs"][0]["top_logprobs"].as_array().unwrap().len(), 2);
     let again = json(&world.run(&arguments).good());
     assert_eq!((&again["text"], &again["tokens"]), (&object["text"], &object["tokens"]));
+    // Of no other tokens: each has its own, of one prompt and of several.
+    let with = |listed: &str, prompts: &[&str]| {
+        let given = ["generate", "-m", &model, "-n", "6", "--json", "--device", "cpu"];
+        let all = [&given[..], prompts, &["--logprobs", listed]].concat();
+        let out = world.run(&all).good();
+        json(if prompts.len() > 2 { out.lines().next().unwrap() } else { &out })
+    };
+    for prompts in [&["-p", "hello"][..], &["-p", "hello", "-p", "there"]] {
+        let (none, one) = (with("0", prompts), with("1", prompts));
+        for (none, one) in
+            none["logprobs"].as_array().unwrap().iter().zip(one["logprobs"].as_array().unwrap())
+        {
+            assert!(none["logprob"].is_number(), "{none}");
+            assert_eq!((&none["token"], &none["logprob"]), (&one["token"], &one["logprob"]));
+            assert_eq!(none["top_logprobs"], serde_json::json!([]));
+            assert_eq!(one["top_logprobs"].as_array().unwrap().len(), 1);
+        }
+    }
 }
 
 #[test]
@@ -305,6 +323,19 @@ fn perplexity_bench_and_info_print_what_is_documented() {
     assert!(row["prompt_tokens_per_second"]["mean"].as_f64().unwrap() > 0.0);
     assert!(row["runs"].as_array().unwrap().iter().all(is_statistics));
     assert!(std::fs::read_to_string(world.path("a.svg")).unwrap().starts_with("<svg "));
+    // More than the context holds would end early.
+    let bench = |sizes: [&str; 2]| {
+        let [prompt, generated] = sizes;
+        world.run(&[
+            "bench", "-m", &model, "-p", prompt, "-g", generated, "-n", "1", "--device", "cpu",
+        ])
+    };
+    let error = bench(["8,250", "128"]).failed(2);
+    let expected = "--prompt-tokens 250 and --generation-tokens 128: expected at most 256 together";
+    assert!(error.contains(expected) && error.contains("got 378"), "{error}");
+    let out = bench(["250", "6"]).good();
+    assert!(out.contains("Generation: 6 tokens"), "{out}");
+    assert!(bench(["0", "6"]).failed(2).contains("--prompt-tokens"));
 
     let object = json(&world.run(&["info", "-m", &model, "--json", "--tensors"]).good());
     assert_eq!(
@@ -316,6 +347,37 @@ fn perplexity_bench_and_info_print_what_is_documented() {
     assert_eq!(object["formats"][0]["format"], "F32");
     assert!(object["tensors"].as_array().unwrap().len() > 10);
     assert!(world.run(&["info", "-m", &model]).good().contains("Architecture:  llama"));
+}
+
+#[test]
+fn info_counts_what_the_model_takes_and_says_what_is_left_out() {
+    let world = World::new();
+    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../goldens/tiny-models/small-qwen3_5");
+    std::fs::create_dir(world.path("seeing")).unwrap();
+    std::fs::copy(source.join("config.json"), world.path("seeing/config.json")).unwrap();
+    let mut arrays = wootz::io::load_safetensors(&source.join("model.safetensors")).unwrap();
+    let write = |arrays: &std::collections::BTreeMap<String, wootz::Array>| {
+        wootz::io::save_safetensors(&world.path("seeing/model.safetensors"), arrays).unwrap();
+        json(&world.run(&["info", "-m", "seeing", "--json", "--tensors"]).good())
+    };
+    let alone = write(&arrays);
+    assert_eq!(alone["unused"], serde_json::json!({ "tensors": 0, "bytes": 0 }));
+    for (name, count) in [("vision_tower.patch.weight", 40), ("mtp.fc.weight", 2)] {
+        let array = wootz::Array::zeros(&[count], wootz::DType::F32).unwrap();
+        arrays.insert(name.to_string(), array);
+    }
+    let seeing = write(&arrays);
+    assert_eq!(seeing["unused"], serde_json::json!({ "tensors": 2, "bytes": 168 }));
+    for field in ["formats", "weights_bytes", "bits_per_weight", "parameters", "memory_bytes"] {
+        assert_eq!(seeing[field], alone[field], "{field}");
+    }
+    let tensors = seeing["tensors"].as_array().unwrap();
+    let left: Vec<&Value> =
+        tensors.iter().filter(|of| of["used"] == false).map(|of| &of["name"]).collect();
+    assert_eq!(left, ["mtp.fc.weight", "vision_tower.patch.weight"]);
+    let out = world.run(&["info", "-m", "seeing"]).good();
+    assert!(out.contains("Left out:      2 tensors of parts that are not used, 168 B"), "{out}");
 }
 
 #[test]
@@ -343,6 +405,102 @@ fn chat_answers_line_by_line_and_knows_commands() {
     let roles: Vec<&str> =
         saved.as_array().unwrap().iter().filter_map(|m| m["role"].as_str()).collect();
     assert_eq!(roles, ["user", "assistant"]);
+}
+
+/// A conversation through a pipe; what it printed, and what `/save` wrote.
+fn talk(world: &World, input: &str) -> (Run, Value) {
+    let mut command = world.command();
+    command.args(["chat", "-m", &model(), "-n", "6", "--device", "cpu"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let input = format!("{input}/save talk.json\n/exit\n");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let run = Run::from(child.wait_with_output().unwrap());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let saved = json(&std::fs::read_to_string(world.path("talk.json")).unwrap());
+    (run, saved)
+}
+
+/// Who said what.
+fn said(saved: &Value) -> Vec<(&str, &str)> {
+    let all = saved.as_array().unwrap().iter();
+    all.map(|one| (one["role"].as_str().unwrap(), one["content"].as_str().unwrap())).collect()
+}
+
+#[test]
+fn chat_takes_texts_of_several_lines_a_system_message_and_an_earlier_conversation() {
+    let world = World::new();
+    let (_, saved) = talk(&world, "\"\"\"one\n/reset\n\ntwo \\\nthree\"\"\"\n/stats\n");
+    let earlier = saved;
+    let [("user", question), ("assistant", answer)] = said(&earlier)[..] else {
+        panic!("{earlier}")
+    };
+    // Commands and line ends are text within marks.
+    assert_eq!(question, "one\n/reset\n\ntwo \\\nthree");
+    std::fs::rename(world.path("talk.json"), world.path("earlier.json")).unwrap();
+
+    let (run, saved) = talk(&world, "hello\n/load earlier.json\nfour\n");
+    assert!(run.err.contains("(2 messages)"), "{run:?}");
+    let all = said(&saved);
+    assert_eq!(all[..3], [("user", question), ("assistant", answer), ("user", "four")]);
+    let (run, _) = talk(&world, "/load nowhere.json\nhello\n");
+    assert!(run.err.contains("error: nowhere.json: "), "{run:?}");
+
+    // A system message is the first, and what was before it is forgotten.
+    let (_, saved) = talk(&world, "hello\n/system Be brief.\nfour\n/system Be long.\nfive\n");
+    let all = said(&saved);
+    assert_eq!(all[..2], [("system", "Be long."), ("user", "five")]);
+    assert_eq!((all.len(), all[2].0), (3, "assistant"));
+}
+
+#[test]
+fn what_chat_forgets_has_no_part_in_its_answers() {
+    let world = World::new();
+    let last = |input: &str| {
+        let (_, saved) = talk(&world, input);
+        said(&saved).last().unwrap().1.to_string()
+    };
+    let fresh = last("a question\n");
+    let behind = last("a long story of something else\na question\n");
+    assert_ne!(behind, fresh);
+    assert_eq!(last("a long story of something else\n/reset\na question\n"), fresh);
+    assert_eq!(
+        last("a long story of something else\n/system x\na question\n"),
+        last("/system x\na question\n")
+    );
+    assert_ne!(last("/system x\na question\n"), fresh);
+}
+
+#[test]
+fn colours_are_for_terminals_and_those_who_want_them() {
+    let there = std::process::Command::new("script").arg("--version").stdin(Stdio::null()).output();
+    if !cfg!(target_os = "linux") || !there.is_ok_and(|done| done.status.success()) {
+        eprintln!("SKIPPED: there is no `script` that makes a terminal");
+        return;
+    }
+    let world = World::new();
+    let in_terminal = |no_color: Option<&str>| {
+        let plain = world.command();
+        let mut command = std::process::Command::new("script");
+        command.env_clear();
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("PROGRAM", plain.get_program()).env("TERM", "xterm").env("SHELL", "/bin/sh");
+        no_color.map(|value| command.env("NO_COLOR", value));
+        command.args(["-qec", "\"$PROGRAM\" info -m xyz", "/dev/null"]).stdin(Stdio::null());
+        let run = Run::of(command.current_dir(world.folder.path()));
+        assert_eq!(run.code, Some(1), "{run:?}");
+        // A terminal has one stream.
+        run.out
+    };
+    let coloured = in_terminal(None);
+    assert!(
+        coloured.contains("\x1b[1;31merror:\x1b[0m ") && coloured.contains("\x1b[1;36mhint:"),
+        "{coloured:?}"
+    );
+    // As https://no-color.org says, an empty value is none.
+    assert_eq!(in_terminal(Some("")), coloured);
+    let plain = in_terminal(Some("1"));
+    assert!(plain.contains("error: there is no model") && !plain.contains('\x1b'), "{plain:?}");
 }
 
 #[test]
@@ -381,7 +539,7 @@ fn convert_refuses_to_overwrite_and_a_full_disk_leaves_what_was_there() {
             .arg(command.get_program());
         limited.args(["convert", "-m", &model, "-o", "small", "--overwrite"]);
         let error = Run::of(&mut limited).failed(1);
-        assert!(error.contains("error: "), "{error}");
+        assert!(error.contains("error: ") && error.contains("hint: make room"), "{error}");
     }
     let again = world
         .run(&["generate", "-m", "small", "-p", "hello", "-n", "4", "--quiet", "--device", "cpu"])

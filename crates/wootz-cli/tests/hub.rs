@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use common::{Run, World};
+use common::{Run, World, model};
 use sha2::{Digest, Sha256};
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -43,13 +43,42 @@ enum Fault {
     },
     /// The repository has a new commit as soon as it was asked for the last.
     Moved,
+    /// Only whoever has the token may read.
+    Private,
 }
+
+/// What whoever may read a private repository sends.
+const TOKEN: &str = "hf_secret";
 
 struct Server {
     address: String,
     fault: Fault,
     /// Requests: the method, the path, and the range that was asked for.
     seen: Arc<Mutex<Vec<String>>>,
+    /// What requests had to say of who asks.
+    asked_by: Arc<Mutex<Vec<String>>>,
+}
+
+/// What a repository has: files that are none, or those of a folder.
+struct Repository(Option<PathBuf>);
+
+impl Repository {
+    fn names(&self) -> Vec<String> {
+        let Some(folder) = &self.0 else {
+            return ["config.json", "tokenizer.json", "README.md", WEIGHTS]
+                .map(String::from)
+                .into();
+        };
+        let entries = std::fs::read_dir(folder).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn content(&self, name: &str) -> Option<Vec<u8>> {
+        match &self.0 {
+            Some(folder) => std::fs::read(folder.join(name)).ok(),
+            None => content(name),
+        }
+    }
 }
 
 fn weights() -> Vec<u8> {
@@ -72,17 +101,27 @@ fn content(name: &str) -> Option<Vec<u8>> {
 
 impl Server {
     fn start(fault: Fault) -> Server {
+        Server::serving(fault, Repository(None))
+    }
+
+    /// A server of a folder's files.
+    fn of(fault: Fault, folder: impl Into<PathBuf>) -> Server {
+        Server::serving(fault, Repository(Some(folder.into())))
+    }
+
+    fn serving(fault: Fault, repository: Repository) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();
-        let log = seen.clone();
+        let asked_by: Arc<Mutex<Vec<String>>> = Arc::default();
+        let logs = [seen.clone(), asked_by.clone()];
         std::thread::spawn(move || {
             let mut cuts = 0;
             for stream in listener.incoming().flatten() {
-                answer(stream, fault, &mut cuts, &log);
+                answer(stream, fault, &repository, &mut cuts, &logs);
             }
         });
-        Server { address, fault, seen }
+        Server { address, fault, seen, asked_by }
     }
 
     /// Ranges that weights were asked for with, in their order.
@@ -108,23 +147,35 @@ impl Server {
 }
 
 /// Answers one request and hangs up.
-fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Vec<String>>) {
+fn answer(
+    mut stream: TcpStream,
+    fault: Fault,
+    repository: &Repository,
+    cuts: &mut usize,
+    [seen, asked_by]: &[Arc<Mutex<Vec<String>>>; 2],
+) {
     let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
     // Whoever only tries whether somebody is there says nothing.
     let Some(Ok(first)) = lines.next() else { return };
     let mut parts = first.split(' ');
     let (method, path) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    let mut range = None;
+    let (mut range, mut who) = (None, String::new());
     for line in lines.map_while(Result::ok).take_while(|line| !line.is_empty()) {
         if let Some(value) = line.to_ascii_lowercase().strip_prefix("range: bytes=") {
             range = Some(value.to_string());
         }
+        if line.to_ascii_lowercase().starts_with("authorization: ") {
+            who = line["authorization: ".len()..].to_string();
+        }
     }
+    let may_read = fault != Fault::Private || who == format!("Bearer {TOKEN}");
+    asked_by.lock().unwrap().push(who);
     seen.lock().unwrap().push(format!("{method} {path} {}", range.clone().unwrap_or_default()));
     let plain = path.split('?').next().unwrap_or("");
     let json =
         |body: String| (200, "Content-Type: application/json\r\n".to_string(), body.into_bytes());
     let (mut status, headers, mut body) = match (fault, plain) {
+        _ if !may_read => (401, "X-Error-Code: GatedRepo\r\n".into(), Vec::new()),
         (Fault::Missing, _) => (404, "X-Error-Code: RepoNotFound\r\n".into(), Vec::new()),
         (Fault::Gated(code), _) => {
             (code, "X-Error-Code: GatedRepo\r\n".into(), b"{\"error\": \"gated\"}".to_vec())
@@ -142,24 +193,26 @@ fn answer(mut stream: TcpStream, fault: Fault, cuts: &mut usize, seen: &Mutex<Ve
             (404, "X-Error-Code: RevisionNotFound\r\n".into(), Vec::new())
         }
         (_, path) if path == format!("/api/models/org/tiny/tree/{COMMIT}") => {
-            let files = ["config.json", "tokenizer.json", "README.md", WEIGHTS].map(|name| {
-                let size = content(name).unwrap().len();
+            let entry = |name: &String| {
+                let size = repository.content(name).unwrap().len();
                 format!(
                     "{{\"type\": \"file\", \"oid\": \"1\", \"size\": {size}, \"path\": \"{name}\"}}"
                 )
-            });
+            };
+            let files: Vec<String> = repository.names().iter().map(entry).collect();
             json(format!("[{}]", files.join(", ")))
         }
         (_, path) => {
             match path.strip_prefix("/org/tiny/resolve/").and_then(|rest| rest.split_once('/')) {
-                Some((revision, name)) if content(name).is_some() => {
-                    let mut bytes = content(name).unwrap();
+                Some((revision, name)) if repository.content(name).is_some() => {
+                    let mut bytes = repository.content(name).unwrap();
                     let mut commit = COMMIT;
                     if fault == Fault::Moved && revision != COMMIT {
                         (bytes, commit) = (b"{\"new\": true}".to_vec(), NEXT);
                     }
                     let hash = sha256(&bytes);
-                    let named = name == WEIGHTS && fault != Fault::Unnamed;
+                    let large = name.ends_with(".safetensors") || name.ends_with(".gguf");
+                    let named = large && fault != Fault::Unnamed;
                     let etag = if named { &hash } else { &hash[..40] };
                     (200, format!("ETag: \"{etag}\"\r\nX-Repo-Commit: {commit}\r\n"), bytes)
                 }
@@ -238,6 +291,82 @@ fn a_repository_comes_into_the_cache_in_its_layout_and_is_not_asked_for_again() 
     let again = server.fetch(&world).failed(1);
     assert!(!again.contains("Downloading"), "{again}");
     assert_eq!(server.seen.lock().unwrap().len(), before);
+}
+
+/// An answer of a repository's model, which is fetched if it is not in the cache.
+fn answer_of(world: &World, server: &Server, name: &str, token: Option<&str>) -> Run {
+    let mut command = world.command();
+    command.env("HF_ENDPOINT", &server.address);
+    token.map(|token| command.env("HF_TOKEN", token));
+    let asked = ["-p", "hello", "-n", "8", "--device", "cpu", "--quiet"];
+    Run::of(command.args(["generate", "-m", name]).args(asked))
+}
+
+#[test]
+fn a_download_ends_in_an_answer_and_the_next_run_needs_no_network() {
+    let (world, server) = (World::new(), Server::of(Fault::None, model()));
+    let expected = answer_of(&world, &server, &model(), None).good();
+    assert!(expected.len() > 4, "{expected:?}");
+    assert_eq!(answer_of(&world, &server, "org/tiny", None).good(), expected);
+    let listed = world.run(&["list"]).good();
+    assert!(listed.contains("org/tiny") && !listed.contains("incomplete"), "{listed}");
+    let seen = server.seen.lock().unwrap().len();
+    assert_eq!(answer_of(&world, &server, "org/tiny", None).good(), expected);
+    assert_eq!(server.seen.lock().unwrap().len(), seen);
+}
+
+#[test]
+fn one_gguf_file_of_a_repository_is_fetched_alone() {
+    let world = World::new();
+    std::fs::create_dir(world.path("files")).unwrap();
+    for (name, kind) in [("small.gguf", "F16"), ("large.gguf", "F32")] {
+        let to = format!("files/{name}");
+        world.run(&["convert", "-m", &model(), "-o", &to, "--gguf-type", kind]).good();
+    }
+    let server = Server::of(Fault::None, world.path("files"));
+    let expected = answer_of(&world, &server, "files/small.gguf", None).good();
+    assert_eq!(answer_of(&world, &server, "org/tiny:small.gguf", None).good(), expected);
+    let names = std::fs::read_dir(snapshot(&world)).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["small.gguf"]);
+    // Which of several is not guessed.
+    let error = answer_of(&World::new(), &server, "org/tiny", None).failed(1);
+    assert!(error.contains("several .gguf files") && error.contains("org/tiny:FILE"), "{error}");
+}
+
+#[test]
+fn a_token_is_sent_with_every_request() {
+    let (world, server) = (World::new(), Server::of(Fault::Private, model()));
+    let error = answer_of(&world, &server, "org/tiny", None).failed(1);
+    assert!(error.contains("does not let you read") && error.contains("HF_TOKEN"), "{error}");
+    server.asked_by.lock().unwrap().clear();
+    let run = answer_of(&world, &server, "org/tiny", Some(TOKEN));
+    assert!(!run.err.contains(TOKEN), "{run:?}");
+    run.good();
+    let asked_by = server.asked_by.lock().unwrap();
+    assert!(
+        asked_by.len() > 4 && asked_by.iter().all(|who| who == &format!("Bearer {TOKEN}")),
+        "{asked_by:?}"
+    );
+}
+
+#[test]
+fn a_repository_that_lacks_a_tokenizer_is_refused_before_its_weights_come() {
+    for missing in ["tokenizer.json", "config.json"] {
+        let world = World::new();
+        std::fs::create_dir(world.path("files")).unwrap();
+        for name in ["config.json", "tokenizer.json", WEIGHTS] {
+            if name != missing {
+                let from = PathBuf::from(model()).join(name);
+                std::fs::copy(from, world.path("files").join(name)).unwrap();
+            }
+        }
+        let server = Server::of(Fault::None, world.path("files"));
+        let error = answer_of(&world, &server, "org/tiny", None).failed(1);
+        assert!(error.contains(&format!("org/tiny has no {missing}")), "{error}");
+        assert!(error.contains("hint: it should have config.json, tokenizer.json"), "{error}");
+        assert_eq!(server.ranges(), [""; 0]);
+    }
 }
 
 #[test]

@@ -225,6 +225,60 @@ fn large_models_are_split_and_an_output_that_exists_stays() {
 }
 
 #[test]
+fn an_output_that_the_model_is_read_from_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let options = ConvertOptions { overwrite: true, ..Default::default() };
+    convert(model(), at("repo"), &options).unwrap();
+    convert(model(), at("repo/model.gguf"), &options).unwrap();
+    std::fs::create_dir(at("repo/deep")).unwrap();
+    std::fs::copy(at("repo/model.gguf"), at("repo/deep/model.gguf")).unwrap();
+    let names = || walk(&at("repo"));
+    let before = names();
+    let mut cases = vec![
+        ("repo/model.gguf", "repo"),
+        ("repo/deep/model.gguf", "repo"),
+        ("repo", "repo"),
+        ("repo/../repo", "repo"),
+        ("repo/model.gguf", "repo/model.gguf"),
+        ("repo", "repo/model.safetensors"),
+    ];
+    if cfg!(unix) {
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(at("repo"), at("link")).unwrap();
+        cases.push(("link/model.gguf", "repo"));
+        cases.push(("repo/model.gguf", "link"));
+    }
+    for (from, to) in cases {
+        let error = convert(at(from), at(to), &options).unwrap_err().to_string();
+        let expected = "output: expected a place that the model is not read from, got ";
+        assert!(error.starts_with(expected), "{from} to {to}: {error}");
+        assert_eq!(names(), before, "{from} to {to}");
+    }
+    // A place within the model's folder, or beside it, removes nothing.
+    for _ in 0..2 {
+        convert(at("repo"), at("repo/new"), &options).unwrap();
+        convert(at("repo"), at("repo/model.gguf"), &options).unwrap();
+    }
+    convert(at("repo/model.gguf"), at("repo/deep/other"), &options).unwrap();
+    convert(at("repo"), at("beside"), &options).unwrap();
+}
+
+/// All files below a folder, with their sizes.
+fn walk(folder: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(walk(&path)),
+            false => found.push((path.clone(), path.metadata().unwrap().len())),
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
 fn what_contradicts_itself_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("x");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use wootz::io::gguf::{self as gguf_file, Gguf, save_gguf};
+use wootz::io::gguf::{self as gguf_file, Gguf, TensorType, save_gguf};
 use wootz::io::{Safetensors, load_safetensors, save_safetensors};
 use wootz::quant::Format;
 use wootz::{Array, DType, Device};
@@ -216,6 +216,52 @@ fn small_models_are_written_with_their_scores_where_they_are_asked_for() {
 }
 
 /// Numbers of either sign and with all of their digits.
+#[test]
+fn a_model_in_several_files_is_the_model_of_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let llama = &models()[0];
+    let whole = folder.path().join("whole.gguf");
+    copy(llama, &folder.path().join("source"));
+    let to_q8 = Quantize::Gguf { format: Format::Q8_0, mixed: false };
+    let options = ConvertOptions { quantize: Some(to_q8), requantize: true, ..Default::default() };
+    convert(folder.path().join("source"), &whole, &options).unwrap();
+    let file = Gguf::open(&whole).unwrap();
+    let names: Vec<String> = file.tensors().map(|info| info.name.to_string()).collect();
+    let part = |number: usize| folder.path().join(format!("model-{number:05}-of-00003.gguf"));
+    for (number, names) in names.chunks(names.len().div_ceil(3)).enumerate() {
+        let mut writer = gguf_file::Writer::new();
+        writer.metadata("split.no", number as u16).unwrap();
+        writer.metadata("split.count", 3u16).unwrap();
+        writer.metadata("split.tensors.count", file.tensors().count() as i32).unwrap();
+        for (key, value) in file.metadata().iter().filter(|_| number == 0) {
+            writer.metadata(key, value.clone()).unwrap();
+        }
+        for name in names {
+            let tensor = file.tensor_on(name, &Device::cpu()).unwrap();
+            match tensor.kind {
+                TensorType::Blocks(format) => writer.blocks(name, format, tensor.data).unwrap(),
+                _ => writer.tensor(name, tensor.data).unwrap(),
+            };
+        }
+        writer.write(part(number + 1)).unwrap();
+    }
+    let prompt = prompt_of(llama.name);
+    assert!(scores(&part(1), &prompt) == scores(&whole, &prompt));
+    let open = |path: &Path| TextModel::open(path, &LoadOptions { device: Device::cpu() });
+    let tokens = |path: &Path| open(path).unwrap().encode("hello there").unwrap();
+    assert_eq!(tokens(&part(1)), tokens(&whole));
+    // As one it becomes a folder, and one file again.
+    let (mlx, again) = (folder.path().join("mlx"), folder.path().join("again.gguf"));
+    convert(part(1), &mlx, &ConvertOptions::default()).unwrap();
+    convert(&mlx, &again, &ConvertOptions::default()).unwrap();
+    assert!(same_bytes(&again, &whole));
+    let error = open(&part(2)).err().unwrap().to_string();
+    assert!(error.contains("model-00002-of-00003.gguf"), "{error}");
+    std::fs::remove_file(part(3)).unwrap();
+    let error = open(&part(1)).err().unwrap().to_string();
+    assert!(error.contains("model-00003-of-00003.gguf"), "{error}");
+}
+
 fn random(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed.wrapping_mul(2).wrapping_add(1);
     let next = || {

@@ -128,6 +128,7 @@ fn rotating_and_quantized_caches_give_what_mlx_lm_gave() {
     let cases = [
         ("rotating_20_keep_4", rotating, 1e-4),
         ("quantized_8", quantized(8), 1e-3),
+        ("quantized_6", quantized(6), 1e-3),
         ("quantized_4", quantized(4), 1e-3),
     ];
     for (name, options, tolerance) in cases {

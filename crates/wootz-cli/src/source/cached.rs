@@ -104,24 +104,8 @@ pub(super) fn model_in(folder: &Path, file: Option<&str>) -> Option<PathBuf> {
         return parts_of(&path).iter().all(|part| part.is_file()).then_some(path);
     }
     let has = |name: &str| folder.join(name).is_file();
-    if has("config.json") && has("tokenizer.json") {
-        let index = std::fs::read(folder.join("model.safetensors.index.json"));
-        let whole = match index {
-            Ok(bytes) => {
-                let index: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
-                let files: BTreeSet<&str> = index
-                    .get("weight_map")?
-                    .as_object()?
-                    .values()
-                    .filter_map(|v| v.as_str())
-                    .collect();
-                files.into_iter().all(has)
-            }
-            Err(_) => has("model.safetensors"),
-        };
-        if whole {
-            return Some(folder.to_path_buf());
-        }
+    if has("config.json") && has("tokenizer.json") && has_weights(folder) {
+        return Some(folder.to_path_buf());
     }
     let mut files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     let is_gguf = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "gguf");
@@ -129,10 +113,37 @@ pub(super) fn model_in(folder: &Path, file: Option<&str>) -> Option<PathBuf> {
     (!has("config.json") && !files.any(|path| is_gguf(&path)) && first.is_file()).then_some(first)
 }
 
+/// Whether all weights of a folder are there: those that its index names, or a set that is whole without one, which a
+/// download of all files leaves beside an index that is older than they.
+fn has_weights(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_file();
+    let index = std::fs::read(folder.join("model.safetensors.index.json")).unwrap_or_default();
+    let index: serde_json::Value = serde_json::from_slice(&index).unwrap_or_default();
+    let map = index.get("weight_map").and_then(serde_json::Value::as_object);
+    let named: BTreeSet<&str> = map.into_iter().flatten().filter_map(|(_, v)| v.as_str()).collect();
+    if !named.is_empty() && named.into_iter().all(has) {
+        return true;
+    }
+    let entries = std::fs::read_dir(folder).into_iter().flatten();
+    let firsts = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let mut firsts =
+        firsts.filter(|name| name.starts_with("model-00001-of-") && name.ends_with(".safetensors"));
+    has("model.safetensors")
+        || firsts.any(|first| {
+            let parts = parts_of_type(Path::new(&first), ".safetensors");
+            parts.iter().all(|part| folder.join(part).is_file())
+        })
+}
+
 /// The files of a model that may be split: `NAME-00001-of-0000N.gguf` and those that follow it.
 pub(super) fn parts_of(path: &Path) -> Vec<PathBuf> {
+    parts_of_type(path, ".gguf")
+}
+
+/// The same of files whose names end so.
+fn parts_of_type(path: &Path, end: &str) -> Vec<PathBuf> {
     let whole = || vec![path.to_path_buf()];
-    let Some(stem) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".gguf")) else {
+    let Some(stem) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(end)) else {
         return whole();
     };
     let Some((stem, count)) = stem.rsplit_once("-of-") else { return whole() };
@@ -141,7 +152,7 @@ pub(super) fn parts_of(path: &Path) -> Vec<PathBuf> {
         return whole();
     };
     (1..=number)
-        .map(|part| path.with_file_name(format!("{name}-{part:05}-of-{count}.gguf")))
+        .map(|part| path.with_file_name(format!("{name}-{part:05}-of-{count}{end}")))
         .collect()
 }
 
@@ -202,4 +213,42 @@ pub(crate) fn cached_models() -> Vec<CachedModel> {
     }
     models.sort_by(|a, b| a.name.cmp(&b.name));
     models
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_whole_if_its_index_or_the_names_of_its_files_say_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let write = |name: &str, text: &str| std::fs::write(at(name), text).unwrap();
+        let whole = || model_in(folder.path(), None).is_some();
+        let index = "model.safetensors.index.json";
+        write("config.json", "{}");
+        write("tokenizer.json", "{}");
+        assert!(!whole());
+        // An index of files that are not there.
+        write(index, r#"{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#);
+        write("model-1.safetensors", "");
+        assert!(!whole());
+        write("model-2.safetensors", "");
+        assert!(whole());
+        std::fs::remove_file(at("model-1.safetensors")).unwrap();
+        // Others that need none.
+        write("model-00001-of-00002.safetensors", "");
+        assert!(!whole());
+        write("model-00002-of-00002.safetensors", "");
+        assert!(whole());
+        std::fs::remove_file(at("model-00001-of-00002.safetensors")).unwrap();
+        assert!(!whole());
+        write("model.safetensors", "");
+        assert!(whole());
+        // One that cannot be read says nothing.
+        write(index, "{");
+        assert!(whole());
+        std::fs::remove_file(at("model.safetensors")).unwrap();
+        assert!(!whole());
+    }
 }

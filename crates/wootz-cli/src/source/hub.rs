@@ -215,11 +215,13 @@ async fn download(
     let found = cached::find(Wanted { repository, file, revision });
     found.ok_or_else(|| {
         let error = anyhow!("{repository}: the repository is not a whole model");
-        let hint =
-            "it should have config.json, tokenizer.json and model*.safetensors, or a .gguf file";
-        hinted(error, hint).into()
+        hinted(error, WHOLE).into()
     })
 }
+
+/// What a repository needs.
+const WHOLE: &str =
+    "it should have config.json, tokenizer.json and model*.safetensors, or a .gguf file";
 
 /// Makes a commit the one that is found in the cache by a revision's name, now that all of it is there.
 fn point_to(repository: &str, revision: &str, commit: &str) -> anyhow::Result<()> {
@@ -279,6 +281,13 @@ fn choose(repository: &str, names: &[String], file: Option<&str>) -> anyhow::Res
     let at_root = |name: &&String| !name.contains('/');
     let weights = |name: &&String| name.starts_with("model") && name.ends_with(".safetensors");
     if names.iter().filter(at_root).any(|name| weights(&name)) {
+        // Better now than behind gigabytes.
+        for needed in ["config.json", "tokenizer.json"] {
+            if !names.iter().any(|name| name == needed) {
+                let error = anyhow!("{repository} has no {needed}: it is not a whole model");
+                return Err(hinted(error, WHOLE));
+            }
+        }
         let kept = |name: &&String| {
             let word = [".json", ".jinja"].iter().any(|end| name.ends_with(end));
             weights(name)

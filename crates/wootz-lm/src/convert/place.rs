@@ -2,10 +2,12 @@
 //! is whole, and what was there before stays if something fails.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use fs4::fs_std::FileExt;
 
+use super::{companions, is_gguf};
 use crate::{Error, Result};
 
 /// The place of an output, which no other process writes to meanwhile.
@@ -46,8 +48,9 @@ impl Place {
         self.workshop.join("new")
     }
 
-    /// Puts what was made in its place.
+    /// Puts what was made in its place, once all of it is on disk.
     pub(super) fn finish(self) -> Result<()> {
+        sync(&self.draft())?;
         let failed = |error| Error::file(&self.target, error);
         if self.target.exists() {
             fs::rename(&self.target, self.old()).map_err(failed)?;
@@ -56,7 +59,7 @@ impl Place {
             self.restore()?;
             return Err(failed(error));
         }
-        Ok(())
+        self.target.parent().map_or(Ok(()), sync_entries)
     }
 
     /// Where what is replaced is kept until the new is in its place.
@@ -95,6 +98,64 @@ impl Drop for Place {
         // Not every system removes files that are open.
         self.lock = None;
         let _stays_if_it_must = fs::remove_dir_all(&self.workshop);
+    }
+}
+
+/// Brings a file, or a folder with all that is in it, to the disk: names must not be there before what they name.
+fn sync(path: &Path) -> Result<()> {
+    let failed = |error| Error::file(path, error);
+    if path.is_dir() {
+        for entry in fs::read_dir(path).map_err(failed)? {
+            sync(&entry.map_err(failed)?.path())?;
+        }
+        return sync_entries(path);
+    }
+    // Windows wants to be asked for writing.
+    let file = File::options().read(true).write(cfg!(windows)).open(path).map_err(failed)?;
+    file.sync_all().map_err(failed)
+}
+
+/// Brings the names in a folder to the disk, where a system lets programs open folders.
+fn sync_entries(folder: &Path) -> Result<()> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    // Some file systems cannot.
+    match synced {
+        Err(error) if error.kind() == ErrorKind::InvalidInput => Ok(()),
+        synced => synced.map_err(|error| Error::file(folder, error)),
+    }
+}
+
+/// An error if replacing the target would remove what the model is read from: it is the target, or lies in it.
+pub(super) fn expect_apart(source: &Path, target: &Path) -> Result<()> {
+    // Where nothing is, nothing is removed.
+    let Ok(place) = target.canonicalize() else { return Ok(()) };
+    let mut files = vec![source.to_path_buf()];
+    if source.is_dir() {
+        let entries = fs::read_dir(source).map_err(|error| Error::file(source, error))?;
+        let entries = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        // A model that lies beside it, or below, is another.
+        let is_read = |file: &PathBuf| {
+            file.is_file() && (!is_gguf(file) || file.ends_with(companions::METADATA))
+        };
+        files.extend(entries.filter(is_read));
+    }
+    // Both what a link is and what it leads to.
+    let inside = |file: &PathBuf| {
+        let named = file.parent().and_then(|parent| {
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            Some(parent.canonicalize().ok()?.join(file.file_name()?))
+        });
+        [named, file.canonicalize().ok()].iter().flatten().any(|file| file.starts_with(&place))
+    };
+    match files.iter().find(|file| inside(file)) {
+        None => Ok(()),
+        Some(file) => {
+            let got = format!("{}, which has {} in it", target.display(), file.display());
+            Err(Error::argument("output", "a place that the model is not read from", got))
+        }
     }
 }
 
@@ -197,6 +258,24 @@ mod tests {
         // Nothing was made that could take its place.
         let place = Place::claim(&target, true).unwrap();
         assert!(place.finish().is_err());
+        assert_eq!(fs::read_to_string(target.join("config.json")).unwrap(), "old");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn what_cannot_be_brought_to_the_disk_takes_no_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("model");
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("config.json"), "old").unwrap();
+        let place = Place::claim(&target, true).unwrap();
+        fs::create_dir_all(place.draft().join("inner")).unwrap();
+        fs::write(place.draft().join("config.json"), "new").unwrap();
+        // A file that is there by name only.
+        std::os::unix::fs::symlink("nowhere", place.draft().join("inner/weights")).unwrap();
+        let error = place.finish().unwrap_err().to_string();
+        assert!(error.contains("inner/weights"), "{error}");
         assert_eq!(fs::read_to_string(target.join("config.json")).unwrap(), "old");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }

@@ -73,7 +73,8 @@ pub struct GenerateOptions {
     /// Tokens that prompt and answer may have together, instead of the model's context. Beyond that a model has not
     /// learnt to read.
     pub context_length: Option<usize>,
-    /// Tokens that a draft model proposes at once.
+    /// Tokens that a draft model proposes at once. None once there are more tokens than `max_kv_size`: read together, they
+    /// would have other results.
     pub num_draft_tokens: usize,
     /// Most tokens that attention sees: older ones, but for the first four, are forgotten.
     pub max_kv_size: Option<usize>,

@@ -53,9 +53,8 @@ pub(crate) fn prefill(
     }
     let (mut done, mut checkpoints) = (0, Vec::new());
     if let Some(kept) = kept
-        && let Some(found) = lock(kept).take(prompt)?
+        && let Some(found) = lock(kept).take_like(prompt, Some(session.cache()))?
     {
-        session.cache().expect_alike(&found.cache)?;
         session.set_cache(found.cache)?;
         (done, checkpoints) = (found.tokens.len(), found.checkpoints);
     }

@@ -62,11 +62,21 @@ impl PromptCache {
     /// A cache with the longest beginning of `prompt` that there is. At least the last token is left to
     /// be computed, because what comes after it is wanted.
     pub fn take(&mut self, prompt: &[u32]) -> Result<Option<Kept>> {
+        self.take_like(prompt, None)
+    }
+
+    /// The same, for whoever goes on from a cache that is kept `like` another: an error takes nothing.
+    pub(crate) fn take_like(
+        &mut self,
+        prompt: &[u32],
+        like: Option<&Cache>,
+    ) -> Result<Option<Kept>> {
         let most = prompt.len().saturating_sub(1);
         let usable = |kept: &Kept| kept.reaches(common(&kept.tokens, prompt).min(most));
         let lengths = self.entries.iter().map(usable).enumerate();
         let best = lengths.filter(|(_, length)| *length > 0).max_by_key(|(_, length)| *length);
         let Some((place, length)) = best else { return Ok(None) };
+        like.map_or(Ok(()), |like| like.expect_alike(&self.entries[place].cache))?;
         let kept = self.entries.remove(place);
         // One that the prompt goes on from will come back longer; others stay for prompts like theirs.
         if kept.tokens.len() == length {

@@ -4,13 +4,17 @@
 //! each place has its own random key, whoever draws. The small model draws with the same keys, which
 //! makes agreement likelier.
 //!
+//! Models of one tokenizer may have vocabularies that are padded to different sizes: the small model's scores are
+//! brought to the large one's width, and tokens that it has no row for are another to it.
+//!
 //! What was rejected is cut from the caches. Where a cache cannot be cut, it goes back to how it was
 //! before the proposals, and the accepted tokens are read again.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wootz::{Array, concatenate};
+use wootz::{Array, Ellipsis, PadMode, concatenate, pad};
 
 use super::sampler::{SamplerState, Token, TokenSampler};
 use super::session::Session;
@@ -20,7 +24,7 @@ use crate::error::{Error, Result};
 /// A large and a small session in step.
 pub(crate) struct SpeculativeSteps {
     target: Reader,
-    draft: Reader,
+    draft: Drafter,
     sampler: Arc<TokenSampler>,
     /// Before the draw of the token that comes next.
     state: SamplerState,
@@ -30,6 +34,12 @@ pub(crate) struct SpeculativeSteps {
     pending: Vec<u32>,
     proposals: usize,
     ready: VecDeque<(Token, bool)>,
+}
+
+/// The small model, whose scores are to be as wide as the large one's.
+struct Drafter {
+    reader: Reader,
+    width: usize,
 }
 
 /// A session whose last tokens can be taken back.
@@ -45,17 +55,11 @@ impl SpeculativeSteps {
         logits: &Array,
         proposals: usize,
     ) -> Result<SpeculativeSteps> {
-        let (target_size, draft_size) =
-            (target.model().info().vocab_size, draft.model().info().vocab_size);
-        if target_size != draft_size {
-            let expected = format!("the model's vocabulary of {target_size}");
-            return Err(Error::argument("draft model", expected, draft_size));
-        }
         let (draw, state) = sampler.draw(logits, &state)?;
         let first = draw.read()?;
         Ok(SpeculativeSteps {
+            draft: Drafter { width: target.model().info().vocab_size, reader: Reader(draft) },
             target: Reader(target),
-            draft: Reader(draft),
             sampler,
             state,
             last: first.token,
@@ -81,8 +85,9 @@ impl SpeculativeSteps {
         let seen = self.target.0.cache().length() + 1;
         let dynamic_from = self.target.0.model().info().dynamic_from;
         let count = dynamic_from.map_or(count, |from| count.min(from.saturating_sub(seen)));
+        let count = count.min(self.target.0.cache().alike_together().saturating_sub(1));
         // Marks reach as far as the caches may go before something is taken back.
-        let draft_before = self.draft.0.cache().mark(self.pending.len() + count);
+        let draft_before = self.draft.reader.0.cache().mark(self.pending.len() + count);
         let proposed = self.propose(count)?;
         let target_before = self.target.0.cache().mark(1 + count);
         let logits = self.target.0.logits_of(&[&[self.last], &proposed[..]].concat())?;
@@ -120,7 +125,7 @@ impl SpeculativeSteps {
             state = next;
             drawn.push(draw.token);
             match drawn.last() {
-                Some(token) if drawn.len() < count => logits = self.draft.0.decode(token)?,
+                Some(token) if drawn.len() < count => logits = self.draft.decode(token)?,
                 _ => break,
             }
         }
@@ -144,8 +149,8 @@ impl SpeculativeSteps {
         // The draft model has not read its own last proposal.
         let read = accepted.min(proposed.len().saturating_sub(1));
         if !proposed.is_empty() {
-            let replay = certain(&self.pending, read);
-            self.draft.take_back(proposed.len() - 1 - read, &draft_before, &replay)?;
+            let replay = self.draft.known(&certain(&self.pending, read));
+            self.draft.reader.take_back(proposed.len() - 1 - read, &draft_before, &replay)?;
             self.pending = proposed[read..accepted].to_vec();
         }
         self.pending.push(next);
@@ -159,6 +164,41 @@ impl SpeculativeSteps {
     /// Tokens that are ready and were not asked for.
     pub(crate) fn unread(&self) -> impl Iterator<Item = u32> + '_ {
         self.ready.iter().map(|(token, _)| token.token)
+    }
+}
+
+/// The tokens of a text as a model sees them whose vocabulary may be shorter: what it has no row for is its last token.
+pub(crate) fn within(tokens: &[u32], vocabulary: usize) -> Vec<u32> {
+    let last = vocabulary.saturating_sub(1) as u32;
+    tokens.iter().map(|&token| token.min(last)).collect()
+}
+
+impl Drafter {
+    fn known(&self, tokens: &[u32]) -> Vec<u32> {
+        within(tokens, self.reader.0.model().info().vocab_size)
+    }
+
+    /// Logits `[1, width]` after these tokens.
+    fn read(&mut self, tokens: &[u32]) -> Result<Array> {
+        let logits = self.reader.read(&self.known(tokens))?;
+        Ok(as_wide_as(self.width, logits)?)
+    }
+
+    /// The same after a token that was drawn from such logits.
+    fn decode(&mut self, token: &Array) -> Result<Array> {
+        Ok(as_wide_as(self.width, self.reader.0.decode(token)?)?)
+    }
+}
+
+/// Scores without those of padding beyond a vocabulary, or with such that are never drawn.
+fn as_wide_as(width: usize, scores: Array) -> wootz::Result<Array> {
+    let own = scores.shape().last().copied().unwrap_or(0);
+    match own.cmp(&width) {
+        Ordering::Equal => Ok(scores),
+        Ordering::Greater => scores.index((Ellipsis, ..width as i64)),
+        Ordering::Less => {
+            pad(&scores, [(0, 0), (0, width - own)], PadMode::Constant, f64::NEG_INFINITY)
+        }
     }
 }
 

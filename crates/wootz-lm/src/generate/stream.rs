@@ -10,12 +10,12 @@ use super::prefill::{Prefilled, Progress, keep, prefill};
 use super::prompt_cache::PromptCache;
 use super::sampler::Token;
 use super::session::Session;
-use super::speculative::SpeculativeSteps;
+use super::speculative::{SpeculativeSteps, within};
 use super::statistics::{Clock, Statistics};
 use super::text_model::TextModel;
 use super::tokens::TokenSteps;
 use crate::cache::Mark;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What to generate from, and how. Made by [`TextModel::request`].
 pub struct Request<'a> {
@@ -38,7 +38,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// A smaller model with the same vocabulary that proposes tokens. The result does not change.
+    /// A smaller model with the same tokenizer that proposes tokens. The result does not change.
     pub fn draft(mut self, draft: &'a TextModel) -> Request<'a> {
         self.draft = Some(draft);
         self
@@ -56,10 +56,12 @@ impl<'a> Request<'a> {
     }
 
     /// As [`start`](Self::start); `progress` hears how many of the prompt's tokens are done, and may
-    /// end the work between two chunks, which is [`Error::Interrupted`](crate::Error::Interrupted).
+    /// end the work between two chunks, which is [`Error::Interrupted`](crate::Error::Interrupted). With a draft model it
+    /// hears of the prompt twice: each model reads it.
     pub fn start_with(self, progress: &mut Progress<'_>) -> Result<Generation<'a>> {
         let Request { model, tokens, options, draft, kept } = self;
         options.validate()?;
+        expect_same_tokens(model, draft)?;
         let clock = Clock::start();
         let device = model.model.info().device.clone();
         let mut session = model.session(&options)?;
@@ -70,9 +72,13 @@ impl<'a> Request<'a> {
             None => Steps::Plain(Box::new(TokenSteps::new(session, sampler, state, &read.logits)?)),
             Some(draft) => {
                 let mut drafting = draft.session(&options)?;
-                prefill(&mut drafting, &tokens, &options, None, &mut |_, _| {
-                    std::ops::ControlFlow::Continue(())
-                })?;
+                let known = within(&tokens, draft.model.info().vocab_size);
+                let drafted = prefill(&mut drafting, &known, &options, None, progress);
+                if let Err(error @ Error::Interrupted { .. }) = drafted {
+                    keep(&session, &tokens, read.checkpoints, kept)?;
+                    return Err(error);
+                }
+                drafted?;
                 let count = options.num_draft_tokens;
                 let steps =
                     SpeculativeSteps::new(session, drafting, sampler, state, &read.logits, count)?;
@@ -98,6 +104,15 @@ impl<'a> Request<'a> {
             failed: false,
         })
     }
+}
+
+/// An error if a draft model has other tokens. As many rows need not be: vocabularies are padded.
+fn expect_same_tokens(model: &TextModel, draft: Option<&TextModel>) -> Result<()> {
+    let Some(draft) = draft else { return Ok(()) };
+    let Some(id) = model.tokenizer.difference(&draft.tokenizer) else { return Ok(()) };
+    let said = |of: &TextModel| of.tokenizer.token(id).unwrap_or_default();
+    let expected = format!("the model's tokenizer, in which token {id} is {:?}", said(model));
+    Err(Error::argument("draft model", expected, format!("{:?}", said(draft))))
 }
 
 /// An iterator of [`Piece`]s; the last one says why it is the last. Dropping it stops the generation.

@@ -29,8 +29,8 @@ pub struct RopeConfig {
 }
 
 impl RopeConfig {
-    /// `rope_parameters`, where no older key says anything. Most of mlx-lm's models do not know them, so that older
-    /// keys beside them are all there is.
+    /// `rope_parameters`, where no older key says anything. Most of mlx-lm's models do not know them: older keys beside them are
+    /// all there is, and where these are left out altogether `models::load` takes the newer ones out.
     pub fn newer(&self) -> Option<&Value> {
         let is_older = self.rope_theta.is_some() || self.older().is_some();
         self.rope_parameters.as_ref().filter(|given| !is_older && given.is_object())

@@ -1,6 +1,6 @@
 //! What all models have in common: embeddings, layers one after the other, a norm, and an output layer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -167,6 +167,7 @@ impl<L: Layer> Decoder<L> {
             dtype,
             device: loader.device().clone(),
             schemes: BTreeMap::new(),
+            unused: BTreeSet::new(),
             warnings: Vec::new(),
         };
         let (model, running) = (Backbone { embed_tokens, layers, norm }, sizes.layers);

@@ -17,8 +17,9 @@ mod qwen3_moe;
 mod qwen3_next;
 mod smollm3;
 
+use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -75,6 +76,8 @@ pub struct ModelInfo {
     pub device: Device,
     /// How weights are quantized, by the path of their layer; others are not.
     pub schemes: BTreeMap<String, Scheme>,
+    /// Tensors of its files that it does not take, as those of parts that see images, by MLX's names.
+    pub unused: BTreeSet<String>,
     /// What of its files has no effect, in sentences for a user.
     pub warnings: Vec<String>,
 }
@@ -118,6 +121,21 @@ const ARCHITECTURES: &[(&str, Load)] = &[
 /// Other `model_type`s that mlx-lm takes for one of these.
 const ALIASES: &[(&str, &str)] = &[("iquestcoder", "llama"), ("xverse", "llama")];
 
+/// Architectures whose models in mlx-lm know `rope_theta` and `rope_scaling` only, and have usual values for what is left out.
+const OLDER_ROTATION: &[&str] = &[
+    "gemma2",
+    "gemma3",
+    "gemma3_text",
+    "gpt_oss",
+    "llama",
+    "mistral",
+    "mixtral",
+    "olmo2",
+    "phi3",
+    "qwen2",
+    "smollm3",
+];
+
 /// The `model_type` that another is an alias of, or itself.
 pub(crate) fn architecture_of(name: &str) -> &str {
     let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
@@ -142,10 +160,11 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Arc<dyn La
         let expected = "false: products with quantized activations are not supported";
         return Err(Error::argument("quantize_activations", expected, true));
     }
+    let (config, warning) = as_read(wanted, config);
     let mut loader = Loader::new(checkpoint, &options.device)?;
     wootz::with_device(&options.device, || {
-        let mut model = build(config, &mut loader)?;
-        let schemes = loader.schemes().clone();
+        let mut model = build(&config, &mut loader)?;
+        let (schemes, unused) = (loader.schemes().clone(), loader.unused().clone());
         let parameters = loader.finish(|_| false)?;
         model.layers().iter().try_for_each(LayerKind::check_window)?;
         let Some(building) = Arc::get_mut(&mut model) else {
@@ -155,9 +174,34 @@ pub fn load(checkpoint: &Checkpoint, options: &LoadOptions) -> Result<Arc<dyn La
         info.architecture = name.to_string();
         info.parameters = parameters;
         info.schemes = schemes;
+        info.unused = unused;
+        info.warnings.extend(warning);
         info.device = options.device.clone();
         Ok(model.ready())
     })
+}
+
+/// The configuration without what mlx-lm's model of an architecture does not read although it says what other keys do not,
+/// and a warning then. Where it could not go on without, it is read here: with a base of `null`, or none that must be there.
+fn as_read<'a>(architecture: &str, config: &'a Value) -> (Cow<'a, Value>, Option<String>) {
+    let nested = config.get("text_config").is_some_and(Value::is_object);
+    let part = if nested { &config["text_config"] } else { config };
+    let is_lost = part.get("rope_parameters").is_some_and(Value::is_object)
+        && part.get("rope_theta").is_none()
+        && OLDER_ROTATION.contains(&architecture);
+    if !is_lost {
+        return (Cow::Borrowed(config), None);
+    }
+    let mut config = config.clone();
+    let part = if nested { config.get_mut("text_config") } else { Some(&mut config) };
+    if let Some(fields) = part.and_then(Value::as_object_mut) {
+        fields.remove("rope_parameters");
+    }
+    let warning = format!(
+        "rope_parameters of config.json are not read, as in mlx-lm's {architecture}: rotation has the usual base, unless \
+         rope_theta and rope_scaling say the same"
+    );
+    (Cow::Owned(config), Some(warning))
 }
 
 /// What each layer makes of tokens `[1, length]`, and then the states behind the last norm. A layer behind one whose

@@ -137,6 +137,19 @@ impl Tokenizer {
         self.inner.token_to_id(token)
     }
 
+    /// A token that stands for something else in another tokenizer, if there is one. Added tokens do not count, which get
+    /// other names from version to version, nor those that only one of them has: vocabularies are padded.
+    pub(crate) fn difference(&self, other: &Tokenizer) -> Option<u32> {
+        let added = |of: &Tokenizer, id: &u32| {
+            of.inner.get_added_vocabulary().get_added_tokens_decoder().contains_key(id)
+        };
+        let both = self.vocab_size().min(other.vocab_size()) as u32;
+        (0..both).find(|id| match (self.token(*id), other.token(*id)) {
+            (Some(own), Some(theirs)) => own != theirs && !added(self, id) && !added(other, id),
+            _ => false,
+        })
+    }
+
     /// Whether a token is special: one that no text contains and that decoding may skip.
     pub fn is_special(&self, id: u32) -> bool {
         let added = self.inner.get_added_vocabulary();

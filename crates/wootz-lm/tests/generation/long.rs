@@ -1,12 +1,15 @@
 //! Long prompts of the tiny checkpoints: where it matters how a prompt is cut into chunks, it is cut as mlx-lm cuts it.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
 
 use serde_json::Value;
 use wootz::{Array, Device, cross_entropy};
 use wootz_lm::cache::CacheOptions;
 use wootz_lm::checkpoint::Checkpoint;
-use wootz_lm::generate::{GenerateOptions, PerplexityOptions, Piece, Session, TextModel};
+use wootz_lm::generate::{
+    GenerateOptions, PerplexityOptions, Piece, PromptCache, Session, TextModel,
+};
 use wootz_lm::models::{LoadOptions, load};
 use wootz_lm::tokenizer::Tokenizer;
 
@@ -133,4 +136,52 @@ fn a_draft_model_changes_nothing_where_rotation_follows_the_length() {
     assert_eq!(found, plain);
     // Up to 16 tokens it proposes.
     assert!(generation.statistics().draft_tokens > 0);
+}
+
+#[test]
+fn a_draft_model_changes_nothing_whatever_memory_is_like() {
+    let quantized = |bits, start| GenerateOptions {
+        kv_bits: Some(bits),
+        kv_group_size: 32,
+        quantized_kv_start: start,
+        ..greedy(40)
+    };
+    let ring = |size, options| GenerateOptions { max_kv_size: Some(size), ..options };
+    let settings = [
+        ("quantized to 8 bits", quantized(8, 0)),
+        ("quantized to 6 bits", quantized(6, 0)),
+        ("quantized to 4 bits", quantized(4, 0)),
+        ("quantized from later on", quantized(4, 50)),
+        ("a ring", ring(24, greedy(40))),
+        ("a ring that fills", ring(50, greedy(40))),
+        ("a ring that fills, drawn", ring(50, sampled(40, 3))),
+        ("a ring that is quantized", ring(50, quantized(8, 0))),
+    ];
+    let target = open("llama-4bit-f32");
+    for draft in [open("llama-4bit-f32"), open("qwen3-4bit-f32")] {
+        for (what, options) in &settings {
+            let kept = [(); 2].map(|()| Mutex::new(PromptCache::new(1 << 30)));
+            let mut given = Vec::new();
+            // What was kept of an answer is gone on from, with a draft model and without.
+            for turn in 0..2 {
+                given.extend(if turn == 0 { prompt(5, 30) } else { prompt(6, 7) });
+                let request = || target.request(given.clone()).options(options);
+                let plain = request().prompt_cache(&kept[0]).start().unwrap();
+                let plain: Vec<Piece> = plain.map(|piece| piece.unwrap()).collect();
+                let request = request().draft(&draft).prompt_cache(&kept[1]);
+                let mut generation = request.start().unwrap();
+                let found: Vec<Piece> = generation.by_ref().map(|piece| piece.unwrap()).collect();
+                let of = |pieces: &[Piece]| pieces.iter().map(|p| p.token).collect::<Vec<_>>();
+                assert_eq!(of(&found), of(&plain), "{what}, turn {turn}");
+                let statistics = generation.statistics();
+                assert_eq!(statistics.cached_tokens > 0, turn == 1, "{what}");
+                let itself = draft.model.info().architecture == "llama";
+                if itself && options.temperature == 0.0 && options.max_kv_size.is_none() {
+                    let (proposed, all) = (statistics.draft_tokens, found.len());
+                    assert!(proposed * 2 >= all, "{what}: {proposed} of {all}");
+                }
+                given.extend(of(&found));
+            }
+        }
+    }
 }

@@ -259,27 +259,73 @@ fn a_draft_model_changes_nothing_but_the_speed() {
     }
 }
 
-#[test]
-fn a_draft_model_must_have_the_same_vocabulary() {
-    let near = on_cpu("near");
-    let copy = tempfile::tempdir().unwrap();
-    let source = folder().join("full");
-    for entry in std::fs::read_dir(&source).unwrap() {
-        let entry = entry.unwrap();
-        std::fs::copy(entry.path(), copy.path().join(entry.file_name())).unwrap();
-    }
+/// A copy of a checkpoint whose embeddings have so many rows, and whose tokenizer's file is changed.
+fn copied(name: &str, rows: usize, tokenizer: impl Fn(String) -> String) -> TextModel {
+    let (copy, source) = (tempfile::tempdir().unwrap(), folder().join(name));
     let mut weights = wootz::io::load_safetensors(&source.join("model.safetensors")).unwrap();
     for name in ["model.embed_tokens.weight", "lm_head.weight"] {
-        let shorter = weights[name].index(..250i64).unwrap().contiguous().unwrap();
-        weights.insert(name.to_string(), shorter);
+        let own = &weights[name];
+        // Those that are added are the likeliest of all, if they count.
+        let more = rows.saturating_sub(own.shape()[0]);
+        let last = wootz::multiply(own.index(3..4).unwrap(), 50.0).unwrap();
+        let longer = wootz::concatenate(&[vec![own; 1], vec![&last; more]].concat(), 0).unwrap();
+        let cut = longer.index(..rows as i64).unwrap().contiguous().unwrap();
+        weights.insert(name.to_string(), cut);
     }
     wootz::io::save_safetensors(&copy.path().join("model.safetensors"), &weights).unwrap();
-    let config = std::fs::read_to_string(source.join("config.json")).unwrap();
-    let config = config.replace("\"vocab_size\": 260", "\"vocab_size\": 250");
+    let read = |name: &str| std::fs::read_to_string(source.join(name)).unwrap();
+    let size = format!("\"vocab_size\": {rows}");
+    let config = read("config.json").replace("\"vocab_size\": 260", &size);
     std::fs::write(copy.path().join("config.json"), config).unwrap();
-    let other = TextModel::open(copy.path(), &LoadOptions { device: Device::cpu() }).unwrap();
+    let json = tokenizer(read("tokenizer.json"));
+    std::fs::write(copy.path().join("tokenizer.json"), json).unwrap();
+    TextModel::open(copy.path(), &LoadOptions { device: Device::cpu() }).unwrap()
+}
+
+#[test]
+fn vocabularies_may_be_padded_to_different_sizes() {
+    let target = on_cpu("full");
+    // Of tokens that the shorter one has no row for.
+    let unknown: Vec<u32> = (0..20).map(|i| 240 + i).collect();
+    for rows in [250, 260, 290] {
+        let draft = copied("near", rows, |text| text);
+        assert_eq!(draft.model.info().vocab_size, rows);
+        for (given, options, agrees) in [
+            (prompt(7, 13), greedy(30), true),
+            (prompt(7, 13), sampled(30, 8), false),
+            (unknown.clone(), GenerateOptions { repetition_penalty: 1.4, ..greedy(30) }, false),
+        ] {
+            let plain = tokens(&target, &given, &options);
+            let request = target.request(given).options(&options).draft(&draft);
+            let mut generation = request.start().unwrap();
+            let found: Vec<u32> = generation.by_ref().map(|piece| piece.unwrap().token).collect();
+            assert_eq!(found, plain, "{rows} rows");
+            assert!(!agrees || generation.statistics().draft_tokens > 0, "{rows} rows");
+        }
+        // The other way round, too.
+        let given: Vec<u32> = prompt(7, 13).into_iter().map(|token| token % 250).collect();
+        let options = greedy(20);
+        let plain = tokens(&draft, &given, &options);
+        let request = draft.request(given).options(&options).draft(&target);
+        let found: Vec<u32> = request.start().unwrap().map(|piece| piece.unwrap().token).collect();
+        assert_eq!(found, plain, "{rows} rows of the model");
+    }
+}
+
+#[test]
+fn a_draft_model_must_have_the_same_tokenizer() {
+    let swapped = |text: String| {
+        let mut json: Value = serde_json::from_str(&text).unwrap();
+        let vocabulary = &mut json["model"]["vocab"];
+        let (a, b) = (vocabulary["a"].clone(), vocabulary["b"].clone());
+        (vocabulary["a"], vocabulary["b"]) = (b, a);
+        json.to_string()
+    };
+    let (near, other) = (on_cpu("near"), copied("full", 260, swapped));
     let error = near.request(prompt(1, 4)).draft(&other).start().err().unwrap().to_string();
-    assert_eq!(error, "draft model: expected the model's vocabulary of 260, got 250");
+    let expected =
+        "draft model: expected the model's tokenizer, in which token 68 is \"a\", got \"b\"";
+    assert_eq!(error, expected);
 }
 
 fn assert_alone_as_together(

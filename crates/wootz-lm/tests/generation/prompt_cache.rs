@@ -185,7 +185,7 @@ fn a_file_of_other_weights_or_kept_otherwise_is_refused() {
     let model = open("full");
     let kept = Mutex::new(PromptCache::new(1 << 30));
     let given = prompt(5, 30);
-    run(&model, &given, Some(&kept));
+    let (answer, _) = run(&model, &given, Some(&kept));
     let path = folder.path().join("cache.safetensors");
     kept.lock().unwrap().save(&path, model.model.as_ref()).unwrap();
 
@@ -211,11 +211,14 @@ fn a_file_of_other_weights_or_kept_otherwise_is_refused() {
     let mut loaded = PromptCache::new(1 << 30);
     loaded.load(&path, model.model.as_ref()).unwrap();
     let loaded = Mutex::new(loaded);
-    let longer = [given, prompt(6, 4)].concat();
+    let longer = [given, answer, prompt(6, 4)].concat();
     let settings = GenerateOptions { max_kv_size: Some(64), ..options() };
-    let request = model.request(longer).options(&settings).prompt_cache(&loaded);
+    let request = model.request(longer.clone()).options(&settings).prompt_cache(&loaded);
     let Err(error) = request.start() else { panic!("max_kv_size is ignored") };
     assert!(error.to_string().starts_with("max_kv_size"), "{error}");
+    // It is still there for whoever can use it.
+    let (found, cached) = run(&model, &longer, Some(&loaded));
+    assert_eq!((found, cached), (run(&model, &longer, None).0, 41));
 
     // A layer whose arrays are missing.
     let mut arrays = wootz::io::load_safetensors(&path).unwrap();
@@ -266,6 +269,25 @@ fn reading_a_prompt_can_be_interrupted_and_goes_on_later() {
     assert_eq!(heard, [(0, 60), (16, 60), (32, 60)]);
     let (found, cached) = run(&model, &given, Some(&kept));
     assert_eq!((found, cached), (run(&model, &given, None).0, 32));
+}
+
+#[test]
+fn a_draft_model_that_reads_the_prompt_can_be_interrupted_too() {
+    let (model, draft) = (open("full"), open("near"));
+    let kept = Mutex::new(PromptCache::new(1 << 30));
+    let (given, options) = (prompt(7, 60), options());
+    let request = model.request(given.clone()).options(&options).draft(&draft).prompt_cache(&kept);
+    let mut ended = 0;
+    let error = request.start_with(&mut |done, total| {
+        ended += usize::from(done == total);
+        if ended == 1 && done == 32 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    let Err(Error::Interrupted { done: 32, total: 60 }) = error else {
+        panic!("not interrupted");
+    };
+    // What the model itself has read stays.
+    let (found, cached) = run(&model, &given, Some(&kept));
+    assert_eq!((found, cached), (run(&model, &given, None).0, 59));
 }
 
 #[test]

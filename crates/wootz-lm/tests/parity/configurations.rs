@@ -13,7 +13,7 @@ use super::compare::difference;
 use super::{goldens, prompt, scores};
 
 /// Changes that mlx-lm does not read, or that say what it takes anyway.
-const UNREAD: [&str; 8] = [
+const UNREAD: [&str; 9] = [
     "other-layer-types",
     "qwen2-older-beside-newer",
     "qwen3-older-scaling",
@@ -21,6 +21,7 @@ const UNREAD: [&str; 8] = [
     "qwen3_moe-traditional",
     "phi3-traditional",
     "phi3-lengths",
+    "gemma2-newer-alone",
     "gpt_oss-no-layer-types",
 ];
 
@@ -73,15 +74,35 @@ fn changed_configurations_give_what_mlx_lm_gave() {
     }
 }
 
+/// The scores of a committed checkpoint's prompt with such a change, `null` included.
+fn scores_with_nulls(name: &str, changes: Value) -> wootz_lm::Result<Array> {
+    let folder = tempfile::tempdir().unwrap();
+    changed(name, &changes, false, folder.path());
+    scores(folder.path(), &prompt(name))
+}
+
+/// Models that mlx-lm could not run without `rope_theta`: a base of `null`, or one that must be there.
 #[test]
-fn rope_parameters_alone_are_read() {
+fn rope_parameters_are_read_where_mlx_lm_has_no_other_base() {
     let alone = |name: &str, parameters: Value| {
         let changes =
             json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": parameters });
-        numbers(scores_with(name, changes))
+        let read = numbers(scores_with_nulls(name, changes.clone()));
+        if ["qwen3-4bit-f32", "small-granite", "small-qwen3_moe"].contains(&name) {
+            assert!(numbers(scores_with(name, changes)) == read, "{name}");
+        }
+        read
     };
     let linear = json!({ "rope_type": "linear", "factor": 2.0 });
-    for name in ["small-mistral", "small-phi3", "small-qwen2", "small-olmo2", "qwen3-4bit-f32"] {
+    for name in [
+        "small-mistral",
+        "small-phi3",
+        "small-qwen2",
+        "small-olmo2",
+        "small-granite",
+        "small-qwen3_moe",
+        "qwen3-4bit-f32",
+    ] {
         let older = |theta: f64, scaling: Value| {
             numbers(scores_with(name, json!({ "rope_theta": theta, "rope_scaling": scaling })))
         };
@@ -103,14 +124,48 @@ fn rope_parameters_alone_are_read() {
         "rope_theta": 10000.0, "original_max_position_embeddings": 9, "partial_rotary_factor": 0.75,
     }));
     let changes = json!({
-        "rope_scaling": null, "rope_parameters": newer, "original_max_position_embeddings": null,
-        "partial_rotary_factor": null,
+        "rope_theta": null, "rope_scaling": null, "rope_parameters": newer,
+        "original_max_position_embeddings": null, "partial_rotary_factor": null,
     });
     let older =
         json!({ "rope_scaling": longrope(json!({})), "original_max_position_embeddings": 9 });
     assert!(
-        numbers(scores_with("small-phi3", changes)) == numbers(scores_with("small-phi3", older))
+        numbers(scores_with_nulls("small-phi3", changes))
+            == numbers(scores_with("small-phi3", older))
     );
+}
+
+/// `changed_configurations_give_what_mlx_lm_gave` has what mlx-lm made of some of these.
+#[test]
+fn rope_parameters_that_mlx_lm_does_not_read_are_told() {
+    let newer = json!({ "rope_type": "linear", "factor": 2.0, "rope_theta": 300.0 });
+    for (name, usual) in [
+        ("small-mistral", 10000.0),
+        ("small-llama3-biases", 10000.0),
+        ("small-smollm3", 10000.0),
+        ("small-phi3", 10000.0),
+        ("small-gemma2", 10000.0),
+        ("small-gemma3_text", 1e6),
+        ("small-olmo2", 10000.0),
+        ("small-qwen2", 1e6),
+        ("small-mixtral", 1e6),
+        ("small-gpt_oss", 150000.0),
+    ] {
+        let changes = json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": newer });
+        let folder = tempfile::tempdir().unwrap();
+        changed(name, &changes, true, folder.path());
+        let found = numbers(scores(folder.path(), &prompt(name)));
+        let older = json!({ "rope_theta": usual, "rope_scaling": null });
+        assert!(found == numbers(scores_with(name, older)), "{name}");
+        let info = open(folder.path()).info().clone();
+        let said = info.warnings.iter().filter(|said| said.starts_with("rope_parameters of"));
+        assert_eq!(said.count(), 1, "{name}: {:?}", info.warnings);
+        // Beside a base they are nothing to speak of.
+        let beside = json!({ "rope_theta": usual, "rope_parameters": newer });
+        let folder = tempfile::tempdir().unwrap();
+        changed(name, &beside, true, folder.path());
+        assert!(open(folder.path()).info().warnings.is_empty(), "{name}");
+    }
 }
 
 #[test]
@@ -195,7 +250,7 @@ fn numbers_that_cannot_be_used_are_named_and_others_do_not_matter() {
     assert_eq!(found, "rope_scaling.factor: expected a finite number, got Infinity");
     let newer = json!({ "rope_type": "default", "rope_theta": infinite });
     let changes = json!({ "rope_theta": null, "rope_scaling": null, "rope_parameters": newer });
-    let found = scores_with("small-mistral", changes).unwrap_err().to_string();
+    let found = scores_with_nulls("small-mistral", changes).unwrap_err().to_string();
     assert_eq!(found, "rope_parameters.rope_theta: expected a finite number, got Infinity");
     let found =
         error("rope_scaling", json!({ "type": "yarn", "original_max_position_embeddings": -1 }));

@@ -268,3 +268,55 @@ fn an_index_older_than_its_file_does_not_matter() {
     let error = of(folder.path()).unwrap_err().to_string();
     assert!(error.contains("model.norm.weight"), "{error}");
 }
+
+#[test]
+fn all_files_of_a_folder_are_read_whatever_its_index_names() {
+    let name = "small-mistral";
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::copy(goldens().join(name).join("config.json"), at("config.json")).unwrap();
+    let arrays = load_safetensors(&goldens().join(name).join("model.safetensors")).unwrap();
+    let (first, second): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        arrays.clone().into_iter().partition(|(name, _)| name.contains("layers.0."));
+    save_safetensors(&at("model-a.safetensors"), &first).unwrap();
+    save_safetensors(&at("model-b.safetensors"), &second).unwrap();
+    let index = |of: &dyn Fn(&str) -> &'static str| {
+        let map: BTreeMap<&String, &str> = arrays.keys().map(|name| (name, of(name))).collect();
+        let json = serde_json::json!({ "weight_map": map }).to_string();
+        std::fs::write(at("model.safetensors.index.json"), json).unwrap();
+    };
+    let own = scores(&goldens().join(name), &prompt(name)).unwrap().to_vec::<f32>().unwrap();
+    let of_folder = || scores(folder.path(), &prompt(name));
+    let is_same = || assert!(of_folder().unwrap().to_vec::<f32>().unwrap() == own);
+    // One that names a file which is not there, one that names too few, and one that is damaged.
+    index(&|_| "model-00001-of-00001.safetensors");
+    is_same();
+    index(&|_| "model-b.safetensors");
+    is_same();
+    std::fs::write(at("model.safetensors.index.json"), "{").unwrap();
+    is_same();
+    // A tensor that is in two files: the index says which counts, and without it nobody does.
+    let wrong =
+        first.iter().map(|(name, array)| (name.clone(), wootz::multiply(array, 2.0).unwrap()));
+    let both: BTreeMap<_, _> = second.clone().into_iter().chain(wrong).collect();
+    save_safetensors(&at("model-b.safetensors"), &both).unwrap();
+    let error = of_folder().unwrap_err().to_string();
+    assert!(error.contains("model-b.safetensors") && error.contains("is in model-a"), "{error}");
+    index(&|name| {
+        if name.contains("layers.0.") { "model-a.safetensors" } else { "model-b.safetensors" }
+    });
+    is_same();
+    // What is missing is listed, with the file that it may have been in.
+    std::fs::remove_file(at("model-a.safetensors")).unwrap();
+    save_safetensors(&at("model-b.safetensors"), &second).unwrap();
+    let error = of_folder().unwrap_err().to_string();
+    assert!(error.contains("missing: model.layers.0."), "{error}");
+    let lost = "model.safetensors.index.json names model-a.safetensors, which is not there";
+    assert!(error.ends_with(lost), "{error}");
+    std::fs::remove_file(at("model-b.safetensors")).unwrap();
+    let error = of_folder().unwrap_err().to_string();
+    assert!(error.contains("model-a.safetensors is not there"), "{error}");
+    std::fs::remove_file(at("model.safetensors.index.json")).unwrap();
+    let error = of_folder().unwrap_err().to_string();
+    assert!(error.contains("no model*.safetensors in this folder"), "{error}");
+}

@@ -6,17 +6,24 @@ pub(super) const REVERSED: &str = "reversed_slice";
 /// The filter that what a loop goes over goes through.
 pub(super) const EACH: &str = "each_of";
 
-/// Adapts what stands between delimiters, and leaves lines as they are.
+/// Adapts what stands between delimiters, and leaves lines and comments as they are.
 pub(super) fn adapted(source: &str) -> String {
+    const DELIMITERS: [(&str, &str); 3] = [("{%", "%}"), ("{{", "}}"), ("{#", "#}")];
     let mut result = String::with_capacity(source.len());
     let mut rest = source;
-    while let Some(start) = rest.find("{%").into_iter().chain(rest.find("{{")).min() {
-        let close = if rest[start..].starts_with("{%") { "%}" } else { "}}" };
-        let Some(length) = rest[start..].find(close) else { break };
+    let first = |text: &str| {
+        let found = DELIMITERS.iter().filter_map(|pair| Some((text.find(pair.0)?, pair)));
+        found.min_by_key(|(start, _)| *start)
+    };
+    while let Some((start, (open, close))) = first(rest) {
         let (before, after) = rest.split_at(start);
-        let (inner, after) = after.split_at(length.max(2));
+        let Some(length) = after[open.len()..].find(close) else { break };
+        let (inner, after) = after.split_at(open.len() + length);
         result += before;
-        result += &loops(&slices(&generation(inner)));
+        match *open {
+            "{#" => result += inner,
+            _ => result += &loops(&slices(&generation(inner))),
+        }
         rest = after;
     }
     result + rest
@@ -82,6 +89,9 @@ mod tests {
             ("{% for a in x if a %}{% for b in [1] %}", "{% for a in x if a %}{% for b in [1] %}"),
             ("{% unclosed", "{% unclosed"),
             ("{{}}{%%}{#", "{{}}{%%}{#"),
+            ("{# {% generation %} {{ x[::-1] }} #}", "{# {% generation %} {{ x[::-1] }} #}"),
+            ("{#- it's {{ here -#}{{ x[::-1] }}", "{#- it's {{ here -#}{{ x|reversed_slice }}"),
+            ("{#}{{ x[::-1] }}#}{{ x[::-1] }}", "{#}{{ x[::-1] }}#}{{ x|reversed_slice }}"),
         ];
         for (source, expected) in cases {
             assert_eq!(adapted(source), expected);
