@@ -1,5 +1,6 @@
 //! Quantized weights: dtypes, shapes, errors and odd memory; every format through every operation.
 
+mod accuracy;
 mod extremes;
 
 use super::*;
@@ -366,7 +367,7 @@ fn decoded(w: &Quantized) -> Result<Array> {
 /// What a product should be, in doubles of the decoded weights, and its largest magnitude.
 fn in_doubles(x: &Array, w: &Quantized) -> Result<(Vec<f64>, f64)> {
     let (x, w) = (x.astype(DType::F64)?, decoded(w)?.astype(DType::F64)?);
-    let y = x.matmul(&w.transpose()?)?.to_vec::<f64>()?;
+    let y = x.matmul(&w.swapaxes(-1, -2)?)?.to_vec::<f64>()?;
     let largest = y.iter().fold(0.0f64, |most, y| most.max(y.abs()));
     Ok((y, largest))
 }
@@ -404,46 +405,6 @@ fn even_weights(scheme: Scheme, shape: &[usize]) -> Result<Quantized> {
             quantize(&w.astype(DType::BF16)?, scheme)
         }
     }
-}
-
-#[test]
-fn exact_products_are_within_a_ten_thousandth_of_the_largest() -> Result<()> {
-    with_device(&Device::cpu(), || {
-        // The longest rows of a usual model, of so many weights that products are those of integers, and short ones,
-        // which are not.
-        for (scheme, columns) in schemes().into_iter().flat_map(|s| [(s, 11008), (s, 512)]) {
-            let w = even_weights(scheme, &[24, columns])?;
-            for rows in [1, 3, 40] {
-                let x = activations_of(&[rows, columns])?;
-                let error = difference(&quantized_matmul(&x, &w, true)?, &x, &w)?;
-                assert!(error <= 1e-4, "{scheme}, {rows} of {columns}: {error}");
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Rounding activations to 16 bits shows as up to 8e-5 of the largest, which is too much for a model of many products.
-#[test]
-fn exact_products_of_single_precision_keep_its_digits() -> Result<()> {
-    with_device(&Device::cpu(), || {
-        let schemes = [
-            Scheme::Mxfp4,
-            Scheme::Mxfp8,
-            Scheme::Nvfp4,
-            Scheme::Affine { group_size: 64, bits: 4 },
-        ];
-        for scheme in schemes {
-            let w = Array::from_slice(&noise(11, 24 * 11008), &[24, 11008])?;
-            let w = quantize(&w, scheme)?;
-            for rows in [1, 40] {
-                let x = activations_of(&[rows, 11008])?;
-                let error = difference(&quantized_matmul(&x, &w, true)?, &x, &w)?;
-                assert!(error <= 3e-6, "{scheme}, {rows} rows: {error}");
-            }
-        }
-        Ok(())
-    })
 }
 
 #[test]
