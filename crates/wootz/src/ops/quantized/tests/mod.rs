@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod extremes;
+mod gradients;
 
 use super::*;
 use crate::device::{Device, with_device};
@@ -253,41 +254,6 @@ fn encodes(scheme: &Scheme) -> bool {
 fn rounded_on_cpu(w: &Array, scheme: Scheme) -> Result<Array> {
     let w = crate::to_device(w, &Device::cpu())?;
     dequantize(&quantize(&w, scheme)?, Some(w.dtype()))
-}
-
-#[test]
-fn gradients_pass_a_fake_quantization_in_every_scheme() -> Result<()> {
-    on_devices(|| {
-        for scheme in schemes().into_iter().filter(encodes) {
-            for dtype in [DType::F32, DType::F16, DType::BF16] {
-                // Columns, so that what is encoded does not lie in memory as it is.
-                let w = numbers(&[256, 3])?.transpose()?.astype(dtype)?;
-                let rounded = fake_quantize(&w, scheme)?;
-                let want = rounded_on_cpu(&w, scheme)?;
-                assert_eq!((rounded.shape(), rounded.dtype()), (w.shape(), dtype));
-                assert_eq!(rounded.to_bytes()?, want.to_bytes()?, "{scheme} {dtype}");
-                let loss = grad(|w: &[Array]| fake_quantize(&w[0], scheme)?.square()?.sum(()));
-                let slope = loss(std::slice::from_ref(&w))?.remove(0);
-                // Twice a number is exact.
-                assert_eq!(slope.to_bytes()?, (want * 2.0).to_bytes()?, "{scheme} {dtype}");
-            }
-        }
-        Ok(())
-    })
-}
-
-#[test]
-fn blocks_have_a_gradient_to_what_they_multiply_only() -> Result<()> {
-    let (w, x) = (weights(Format::Q4_K.into(), &[3, 256])?, numbers(&[2, 256])?);
-    let product = |x: &[Array]| Ok(vec![quantized_matmul(&x[0], &w, true)?]);
-    let (_, gradients) = vjp(product, &[x], &[Array::ones(&[2, 3], DType::F32)?])?;
-    let dense = dequantize(&w, None)?;
-    close(&gradients[0], &Array::ones(&[2, 3], DType::F32)?.matmul(&dense)?)?;
-    let scheme = Scheme::new("affine", None, None)?;
-    let loss = grad(move |w: &[Array]| dequantize(&quantize(&w[0], scheme)?, None)?.sum(()));
-    let error = loss(&[numbers(&[2, 64])?]).map(|_| ()).unwrap_err();
-    assert!(matches!(error, Error::NotDifferentiable { .. }), "{error}");
-    Ok(())
 }
 
 #[test]
