@@ -21,6 +21,24 @@ CYCLE = 256 << 20
 FORMATS = {"Q4_0": (2, 32, 18, (0,)), "Q8_0": (8, 32, 34, (0,)), "Q4_K": (12, 256, 144, (0, 2))}
 
 
+def blocks(name, n, k, seed):
+    """The blocks that wootz's side multiplies with: see `blocks` in crates/bench/src/quantized.rs."""
+    _, weights, size, halves = FORMATS[name]
+    count = n * k // weights * size
+    start = (seed * 0xD1342543DE82EF95) & 0xFFFFFFFFFFFFFFFF
+    words = np.arange(1, -(-count // 8) + 1, dtype=np.uint64)
+    words *= np.uint64(0x9E3779B97F4A7C15)
+    words += np.uint64(start)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        words ^= words >> np.uint64(shift)
+        words *= np.uint64(factor)
+    words ^= words >> np.uint64(31)
+    blocks = words.view(np.uint8)[:count].reshape(-1, size)
+    for half in halves:
+        blocks[:, half : half + 2] = np.array([0.01], np.float16).view(np.uint8)
+    return blocks
+
+
 class InitParams(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool)]
 
@@ -101,7 +119,7 @@ class Ggml:
         return done.returncode == 0
 
     def products(self, m, n, k, name, count):
-        number, weights, size, halves = FORMATS[name]
+        number = FORMATS[name][0]
         device, kinds = self.buffers()
         two = lambda context, kind, a, b: self.call(
             "ggml_new_tensor_2d", context, ctypes.c_int(kind), ctypes.c_int64(a), ctypes.c_int64(b)
@@ -118,11 +136,8 @@ class Ggml:
         host = self.call("ggml_backend_cpu_buffer_type")
         self.call("ggml_backend_alloc_ctx_tensors_from_buft", others, host)
         random = np.random.default_rng(1)
-        for matrix in matrices:
-            blocks = random.integers(0, 256, (n * k // weights, size), dtype=np.uint8)
-            for half in halves:
-                blocks[:, half : half + 2] = np.array([0.01], np.float16).view(np.uint8)
-            self.set(matrix, blocks)
+        for seed, matrix in enumerate(matrices):
+            self.set(matrix, blocks(name, n, k, seed))
         self.set(x, random.uniform(-1, 1, (m, k)).astype(np.float32))
         graph = self.call("ggml_new_graph", others)
         for result in results:
@@ -152,9 +167,12 @@ class Mlx:
         if name != "affine4":
             raise ValueError(f"MLX has no {name}")
         mx = self.mx
-        codes = [mx.random.randint(0, 1 << 31, (n, k // 8)).astype(mx.uint32) for _ in range(count)]
-        scales = [mx.full((n, k // 64), 0.01, mx.bfloat16) + 0 for _ in range(count)]
-        x = mx.random.uniform(-1, 1, (m, k))
+        # As on wootz's side, whose random numbers are MLX's.
+        words = lambda seed: blocks("Q8_0", n, k, seed).reshape(-1)[: n * k // 2].view(np.uint32)
+        codes = [mx.array(words(seed).reshape(n, k // 8)) for seed in range(count)]
+        numbers = lambda seed: mx.random.uniform(0.005, 0.01, (n, k // 64), mx.bfloat16, mx.random.key(seed))
+        scales = [numbers(seed) for seed in range(count)]
+        x = mx.random.uniform(-1, 1, (m, k), key=mx.random.key(7))
         mx.eval(codes, scales, x)
         pairs = list(zip(codes, scales))
         run = lambda: mx.eval([mx.quantized_matmul(x, w, s, s, True, 64, 4) for w, s in pairs])

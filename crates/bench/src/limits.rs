@@ -13,7 +13,7 @@ use crate::THREADS;
 pub struct Limits {
     /// GB/s, read and written bytes together, of a copy of 64 MiB with ordinary stores.
     pub copy: f64,
-    /// GB/s of reading 256 MiB in large pages, where that was asked for.
+    /// GB/s of reading 512 MiB in large pages, where that was asked for.
     pub read: f64,
     /// GFLOP/s of f32 fused multiply-adds.
     pub fma: f64,
@@ -21,7 +21,7 @@ pub struct Limits {
 
 const COPIED: usize = 4096 * 4096;
 /// Words that are read.
-const READ: usize = 32 << 20;
+const READ: usize = 64 << 20;
 const FMA_STEPS: usize = 1_000_000;
 
 impl Limits {

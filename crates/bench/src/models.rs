@@ -172,7 +172,7 @@ pub fn conversion(source: &Path) -> Result<Vec<String>> {
     let folder = source.with_extension(format!("converted-{}", std::process::id()));
     let (mut seconds, mut memory) = (f64::INFINITY, 0);
     // The first turn reads the file.
-    for round in 0..=2 {
+    for round in 0..=ROUNDS {
         let mut command = Command::new(&wootz);
         command.args(["convert", "--quiet", "-q", "--q-bits", "4", "--q-group-size", "64", "-m"]);
         command.arg(source).arg("-o").arg(&folder).stdout(Stdio::null());

@@ -45,16 +45,17 @@ fn shape(row: &Row) -> Result<[usize; 3]> {
     }
 }
 
-/// Blocks of random codes with small scales.
+/// Blocks of random codes with small scales. Peers in Python make the same: every word is a hash of its number (SplitMix64),
+/// so that NumPy makes all at once.
 fn blocks(format: Format, [n, k]: [usize; 2], seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let bytes = n * k / format.block_elements() * format.block_bytes();
     let mut blocks = vec![0u8; bytes];
-    for eight in blocks.chunks_mut(8) {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        eight.copy_from_slice(&state.to_le_bytes()[..eight.len()]);
+    for (number, eight) in (1u64..).zip(blocks.chunks_mut(8)) {
+        let from = seed.wrapping_mul(0xd134_2543_de82_ef95);
+        let word = from.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        eight.copy_from_slice(&(word ^ word >> 31).to_le_bytes()[..eight.len()]);
     }
     let scale = half::f16::from_f32(0.01).to_le_bytes();
     for block in blocks.chunks_exact_mut(format.block_bytes()) {

@@ -25,8 +25,9 @@ use crate::error::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activations {
-    /// To 16 bits, with a scale for every 32: results differ from those of floats by less than a ten thousandth of
-    /// the largest. Matrices of up to 65,536 weights are multiplied as floats, and so are
+    /// To 16 bits, with a scale for every 32, of which those that stand out are taken: results differ from those of floats by
+    /// less than a ten thousandth of the largest, also where one activation is a hundred times the rest and in rows of
+    /// few weights. Matrices of up to 65,536 weights are multiplied as floats, and so are
     /// activations in `float32` with weights whose scales are `float32`, or a byte (mxfp4, mxfp8, nvfp4): whoever keeps
     /// activations so wants their digits.
     #[default]

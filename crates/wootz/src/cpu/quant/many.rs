@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::formats::AT_ONCE;
 use super::panels::lines;
 use super::product::{Output, Runs};
-use super::tiles::{Panel, Panels, Tile};
+use super::tiles::{MOST_BYTES, Panel, Panels, TALLEST, Tile};
 use super::vector::GROUP;
 use super::{Activations, Level, Pairs, Shape, Weights};
 use crate::cpu::buffer;
@@ -52,7 +52,7 @@ impl Weights<'_> {
         let groups = self.columns / GROUP;
         with_memory(runs.outputs() * groups * panels.x_bytes, |laid| {
             let (laid, output) = (Laid(laid), Output::new(to));
-            let job = Job { weights: self, n, runs, panels, laid, groups, output };
+            let job = Job { weights: self, n, x, runs, panels, laid, groups, output };
             let part = |part: usize| {
                 let (matrix, rows) = job.runs.run(part / parts);
                 let first = (rows.start + part % parts * PART).min(rows.end);
@@ -62,7 +62,7 @@ impl Weights<'_> {
             threads::for_each(job.runs.count() * parts * tiles, |task| {
                 let cut = Cut::new(part(task / tiles).1, panels.height);
                 if task % tiles < cut.tiles {
-                    job.lay(x, cut.tile(task % tiles));
+                    job.lay(cut.tile(task % tiles));
                 }
             });
             // Columns are inside, so that threads share activations.
@@ -83,6 +83,7 @@ struct Job<'a, T> {
     weights: &'a Weights<'a>,
     /// Rows of a matrix.
     n: usize,
+    x: &'a Activations<'a>,
     runs: Runs<'a>,
     panels: &'a Panels,
     laid: Laid,
@@ -127,8 +128,8 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
     }
 
     /// Lays the rows of a tile side by side.
-    fn lay(&self, x: &Activations<'_>, rows: Range<usize>) {
-        let row = |i: usize| x.row(self.runs.place((rows.start + i).min(rows.end - 1)).0);
+    fn lay(&self, rows: Range<usize>) {
+        let row = |i: usize| self.x.row(self.runs.place((rows.start + i).min(rows.end - 1)).0);
         let place = self.place(&rows);
         // SAFETY: the rows are there, and there is room for the rows of all runs.
         unsafe { self.panels.lay(&std::array::from_fn(row), rows.len(), self.groups, place) }
@@ -188,6 +189,13 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
                     };
                     // SAFETY: the panel was packed, the rows were laid, and there is room for the sums.
                     unsafe { self.panels.multiply(&tile, height) };
+                    for (row, sums) in of_tile.clone().zip(sums.chunks_mut(stride)) {
+                        self.add_outliers(
+                            row,
+                            first / AT_ONCE,
+                            &Tile { sums: sums.as_mut_ptr(), ..tile },
+                        );
+                    }
                     while fetched * cut.tiles < (i + 1) * width {
                         ahead.fetch(matrix * self.n + next + fetched);
                         fetched += 1;
@@ -204,6 +212,29 @@ impl<T: Storage<Wide = f32> + Send> Job<'_, T> {
                         let to = unsafe { self.output.part(first, width) };
                         T::narrow_slice(&sums[..width], to);
                     }
+                }
+            }
+        }
+    }
+}
+
+impl<T> Job<'_, T> {
+    /// Adds the products of a row's outliers with what was packed from a block of eight groups on.
+    fn add_outliers(&self, row: usize, block: usize, tile: &Tile) {
+        let outliers = self.x.outliers(self.runs.place(row).0);
+        if outliers.is_empty() {
+            return;
+        }
+        let blocks = block..block + tile.groups.div_ceil(AT_ONCE);
+        for (number, extra) in self.x.extras(Activations::within(outliers, blocks)) {
+            let mut laid = [0u32; AT_ONCE * MOST_BYTES / size_of::<u32>()];
+            // SAFETY: there is room for eight groups, and those that have outliers were packed.
+            unsafe {
+                self.panels.lay(&[extra.x(); TALLEST], 1, AT_ONCE, laid.as_mut_ptr().cast());
+                for group in extra.groups() {
+                    let x = laid.as_ptr().cast::<u8>().add(group * self.panels.x_bytes);
+                    let panel = self.panels.from(tile.panel, (number - block) * AT_ONCE + group);
+                    self.panels.multiply(&Tile { panel, x, groups: 1, add: true, ..*tile }, 1);
                 }
             }
         }

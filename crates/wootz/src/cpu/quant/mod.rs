@@ -329,24 +329,30 @@ impl<'a> Weights<'a> {
         }
     }
 
+    /// The same from a column on that is a multiple of [`DEPTH`].
+    fn row_from(&self, i: usize, first: usize) -> Row {
+        let Shape { weights, bytes, .. } = self.format.shape();
+        let side = first / self.apart.group * self.apart.numbers.bytes();
+        let row = self.row(i);
+        Row {
+            codes: row.codes.wrapping_add(first / weights * bytes),
+            scales: row.scales.wrapping_add(side),
+            biases: row.biases.wrapping_add(side),
+            ..row
+        }
+    }
+
     /// Decodes weights of a row from a column on that is a multiple of [`DEPTH`], a whole number of blocks. Of what
     /// is not there, nothing is written.
     pub(crate) fn decode(&self, row: usize, first: usize, to: &mut [f32]) {
-        let Shape { weights, bytes, .. } = self.format.shape();
+        let Shape { weights, .. } = self.format.shape();
         let fits = first.checked_add(to.len()).is_some_and(|end| end <= self.columns);
         let whole = first.is_multiple_of(DEPTH) && to.len().is_multiple_of(weights.max(GROUP));
         if row >= self.rows || !fits || !whole {
             debug_assert!(false, "{} weights from {row}, {first} on", to.len());
             return;
         }
-        let side = first / self.apart.group * self.apart.numbers.bytes();
-        let whole = self.row(row);
-        let row = Row {
-            codes: whole.codes.wrapping_add(first / weights * bytes),
-            scales: whole.scales.wrapping_add(side),
-            biases: whole.biases.wrapping_add(side),
-            ..whole
-        };
+        let row = self.row_from(row, first);
         // SAFETY: the row has the weights, and the output has room for them.
         unsafe { (self.set.kernels.decode)(&row, to.len() / GROUP, to.as_mut_ptr()) };
     }

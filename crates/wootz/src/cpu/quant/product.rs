@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::formats::Row;
-use super::kernel::{AT_A_TIME, MOST};
+use super::activations::Outlier;
+use super::formats::{AT_ONCE, Row};
+use super::kernel::{AT_A_TIME, Dot, MOST};
 use super::vector::GROUP;
 use super::{Activations, Level, Weights};
 use crate::cpu::threads;
@@ -37,6 +38,8 @@ impl Pair {
     }
 }
 
+/// Times that a kernel is called before its results are stored.
+const STRIP: usize = 16;
 /// Bytes of weights in a task.
 const TASK: usize = 512 << 10;
 /// Bytes of weights below which a hand-off costs more than it brings.
@@ -254,7 +257,6 @@ impl Job<'_> {
         let exact = self.x.level() == Level::Exact;
         let [one, two, four] = self.weights.set.kernels.dots[exact as usize];
         let (matrix, vectors) = self.pairs.run(run);
-        let mut results = [0f32; MOST];
         let mut vector = vectors.start;
         while vector < vectors.end {
             let left = vectors.end - vector;
@@ -262,6 +264,7 @@ impl Job<'_> {
             let places: [_; MOST] =
                 std::array::from_fn(|n| self.pairs.place((vector + n).min(vectors.end - 1)));
             let x = places.map(|(row, _)| self.x.row(row));
+            let outliers = places.map(|(row, _)| self.x.outliers(row));
             let (kernel, across, down) = match left {
                 1 => (one, 1, AT_A_TIME),
                 2 => (two, 2, 1),
@@ -270,25 +273,69 @@ impl Job<'_> {
             // Each of the rows that are multiplied at once begins a stretch of its own, so that memory is
             // read in few long runs.
             let stretch = rows.len().div_ceil(down);
-            for first in rows.start..rows.start + stretch {
-                let weights: [Row; MOST] = std::array::from_fn(|r| {
-                    self.weights.row(matrix * self.n + (first + r * stretch).min(self.n - 1))
-                });
-                // SAFETY: the rows were checked; kernels fit the processor.
-                unsafe {
-                    kernel(&weights, &x, groups, &mut results);
+            let row = |r: usize, first: usize| first + r * stretch;
+            let end = rows.start + stretch;
+            for start in (rows.start..end).step_by(STRIP) {
+                let strip = start..(start + STRIP).min(end);
+                let mut results = [[0f32; MOST]; STRIP];
+                let numbers = |first: usize| {
+                    let last = self.n - 1;
+                    std::array::from_fn(|r| matrix * self.n + row(r, first).min(last))
+                };
+                for (first, results) in strip.clone().zip(&mut results) {
+                    let weights: [Row; MOST] =
+                        numbers(first).map(|number: usize| self.weights.row(number));
+                    // SAFETY: the rows were checked; kernels fit the processor.
+                    unsafe { kernel(&weights, &x, groups, results) };
+                }
+                for (n, outliers) in outliers[..across].iter().enumerate() {
+                    if !outliers.is_empty() {
+                        let kernel = if across == 1 { one } else { two };
+                        let rows = strip.clone().map(numbers).zip(&mut results);
+                        let rows = rows.map(|(rows, results)| (rows, &mut results[n..n + down]));
+                        // SAFETY: as above.
+                        unsafe { self.add_outliers(kernel, outliers, rows.collect()) };
+                    }
+                }
+                for (first, results) in strip.zip(&results) {
                     for r in 0..down {
-                        let row = first + r * stretch;
                         for n in 0..across.min(left) {
-                            if row < rows.end {
-                                let place = to.0.add(places[n].1 * self.n + row);
-                                *place = T::narrow(results[r + n]);
+                            if row(r, first) < rows.end {
+                                // SAFETY: the row is there, and nobody else writes it.
+                                unsafe {
+                                    let place = to.0.add(places[n].1 * self.n + row(r, first));
+                                    *place = T::narrow(results[r + n]);
+                                }
                             }
                         }
                     }
                 }
             }
             vector += across;
+        }
+    }
+
+    /// Adds the products of outliers to those of some rows, by number, with the others.
+    ///
+    /// # Safety
+    /// The rows are there, and the kernel fits the processor.
+    #[cold]
+    unsafe fn add_outliers(
+        &self,
+        kernel: Dot,
+        outliers: &[Outlier],
+        mut rows: SmallVec<[([usize; MOST], &mut [f32]); STRIP]>,
+    ) {
+        let groups = self.weights.columns / GROUP;
+        for (block, extra) in self.x.extras(outliers) {
+            let count = (groups - block * AT_ONCE).min(AT_ONCE);
+            for (rows, results) in &mut rows {
+                let weights = rows.map(|row| self.weights.row_from(row, block * AT_ONCE * GROUP));
+                let mut products = [0f32; MOST];
+                // SAFETY: passed on to the caller; outliers are within the rows.
+                unsafe { kernel(&weights, &[extra.x(); MOST], count, &mut products) };
+                results.iter_mut().zip(products).for_each(|(sum, product)| *sum += product);
+            }
         }
     }
 }

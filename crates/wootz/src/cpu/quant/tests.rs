@@ -481,6 +481,7 @@ fn tiles_of_all_sets_have_the_same_bits_where_codes_count_from_the_same_number()
         x[..64].fill(0.0);
         x[2 * columns + 64..][..128].iter_mut().for_each(|x| *x *= 1e20);
         x[3 * columns + 64..][..128].iter_mut().for_each(|x| *x *= 1e-25);
+        [4, 5, 12].iter().for_each(|&row| x[row * columns + 77 * row] = 90.0);
         for level in [Level::Exact, Level::Fast] {
             // Of bytes, sets move those with a sign, and those without an offset are counted in another order.
             let same = matches!(
@@ -523,6 +524,46 @@ fn exact_products_hold_their_promise_where_one_activation_stands_out() {
                         let which = format!("{format:?} {numbers:?} {group} {outlier} {way:?}");
                         assert!(error < 1e-4, "{which} of set {number}: {error}");
                     }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn activations_that_stand_out_leave_the_others_their_digits_in_every_format_and_set() {
+    let mut random = Random(11);
+    for format in FORMATS {
+        let (numbers, group) = sides(format)[0];
+        let columns = if format.shape().weights == 256 { 256 } else { 128 };
+        let matrix = Matrix::random(format, [40, columns], numbers, group, &mut random);
+        let decoded = matrix.decoded();
+        // One, and three of a group; a group of nothing else, and one of very small ones; one in every group.
+        let mut x = activations(7, columns, &mut random);
+        x[columns / 3] = 300.0;
+        [0, 1, 31].iter().for_each(|&i| x[i] = 300.0);
+        x[2 * columns + 64..][..32].fill(0.0);
+        x[2 * columns + 70] = -40.0;
+        x[3 * columns + 32..][..32].fill(1e-29);
+        x[3 * columns + 33] = 50.0;
+        x[4 * columns..].iter_mut().step_by(32).for_each(|x| *x = -30.0);
+        for (number, set) in format.sets().into_iter().enumerate() {
+            let weights = Weights { set, ..matrix.weights() };
+            for way in WAYS {
+                let results = multiply(&weights, way, Level::Exact, &x).unwrap();
+                for (row, (results, x)) in results.chunks(40).zip(x.chunks(columns)).enumerate() {
+                    let difference = error(results, &decoded, x, columns);
+                    // As a part of what the others bring: those that stand out are known to many digits.
+                    let others: Vec<f32> =
+                        x.iter().map(|&x| if x.abs() < 20.0 { x } else { 0.0 }).collect();
+                    let products = |x: &[f32]| {
+                        let of = |weights: &[f64]| -> f64 {
+                            weights.iter().zip(x).map(|(w, &x)| w * x as f64).sum()
+                        };
+                        decoded.chunks(columns).map(|w| of(w).abs()).fold(0.0, f64::max)
+                    };
+                    let error = difference * products(x) / products(&others);
+                    assert!(error < 6e-5, "{format:?} {number} {way:?} row {row}: {error}");
                 }
             }
         }
@@ -577,7 +618,9 @@ fn a_product_has_the_same_bits_whatever_is_computed_beside_it() {
     for format in [Format::Q4_0, Format::Q6K, Format::Q8_0, Format::Affine4] {
         let matrix =
             Matrix::random(format, [70, 1024], sides(format)[0].0, sides(format)[0].1, &mut random);
-        let x = activations(11, 1024, &mut random);
+        let mut x = activations(11, 1024, &mut random);
+        // What stands out in a row is nobody else's.
+        [5, 2 * 1024 + 700, 7 * 1024, 7 * 1024 + 999].iter().for_each(|&i| x[i] = 90.0);
         for set in format.sets() {
             for (level, way) in
                 [Level::Exact, Level::Fast].into_iter().flat_map(|l| WAYS.map(|w| (l, w)))
@@ -603,7 +646,8 @@ fn chosen_products_have_the_bits_of_single_ones() {
     let (n, columns) = (40, 512);
     // Three matrices of forty rows.
     let matrix = Matrix::random(Format::Q4K, [3 * n, columns], Numbers::Byte, 32, &mut random);
-    let x = activations(5, columns, &mut random);
+    let mut x = activations(5, columns, &mut random);
+    [3 * columns + 7, 4 * columns + 500].iter().for_each(|&i| x[i] = 90.0);
     let chosen = [(4, 2), (0, 0), (3, 2), (4, 0), (1, 2), (4, 2)];
     for (level, way) in [Level::Exact, Level::Fast].into_iter().flat_map(|l| WAYS.map(|w| (l, w))) {
         let all = multiply(&matrix.weights(), way, level, &x).unwrap();

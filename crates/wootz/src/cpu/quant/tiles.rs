@@ -11,6 +11,8 @@ use super::vector::{GROUP, Portable, Simd};
 
 /// The most rows of activations in a tile.
 pub(super) const TALLEST: usize = 6;
+/// The most bytes of a group of a row of activations.
+pub(super) const MOST_BYTES: usize = 2 * GROUP + 2 * size_of::<Beside>();
 /// Rows of weights that are packed at a time.
 pub(super) const PACKED: usize = 8;
 /// Bytes of a row's codes that lie together, and are multiplied in one step.
@@ -95,6 +97,16 @@ impl Panels {
     pub(super) unsafe fn lay(&self, x: &[X; TALLEST], height: usize, groups: usize, to: *mut u8) {
         // SAFETY: passed on to the caller.
         unsafe { (self.lay)(&x[..height.min(TALLEST)], groups, self.zero, to) }
+    }
+
+    /// What was packed from a group on.
+    pub(super) fn from(&self, panel: Panel, group: usize) -> Panel {
+        let numbers = group * self.scales * self.width;
+        Panel {
+            codes: panel.codes.wrapping_add(group * self.bytes * self.width),
+            scales: panel.scales.wrapping_add(numbers),
+            offsets: panel.offsets.wrapping_add(numbers),
+        }
     }
 
     /// Multiplies as many rows of activations as `height` says.

@@ -1,6 +1,6 @@
 //! `gather_qmm`: products with quantized matrices that indices choose, the experts of a sparse model.
 
-use super::quantize::group_gradients;
+use super::quantize::{group_gradients, widened};
 use super::{
     Quantized, cpu, dequantize, expect_indices, expect_weights, expect_x, quantized_matmul_with,
     weights_shape,
@@ -196,7 +196,7 @@ impl Op for GatherQmm {
         gradients.extend(match self.scheme {
             Scheme::Affine { .. } => {
                 let op = GatherMmBackward::new(w.shape()[0], self.transpose);
-                let dw = Array::apply(op, &[x, g, lhs, rhs])?;
+                let dw = Array::apply(op, &[&widened(x)?, &widened(g)?, lhs, rhs])?;
                 group_gradients(self.scheme, arrays, &dw)?
             }
             _ => vec![None; arrays.len()],

@@ -1,7 +1,7 @@
 //! `quantized_matmul`: products with quantized matrices, which are decoded as they are read.
 
 use super::gather::gather_qmm_with;
-use super::quantize::group_gradients;
+use super::quantize::{group_gradients, widened};
 use super::{Quantized, cpu, dequantize, expect_weights, expect_x, weights_shape};
 use crate::array::{Array, DType, Meta, broadcast_shapes};
 use crate::cpu::CpuCall;
@@ -161,7 +161,8 @@ impl Op for QuantizedMatmul {
         gradients.extend(match self.scheme {
             Scheme::Affine { .. } => {
                 let (left, right) = if self.transpose { (g, &inputs[0]) } else { (&inputs[0], g) };
-                let dw = matmul(&swapaxes(left, -1, -2)?, right)?;
+                let (left, right) = (widened(left)?, widened(right)?);
+                let dw = matmul(&swapaxes(&left, -1, -2)?, &right)?;
                 // One matrix for a batch of one or of many.
                 let dw = sum_to_shape(&dw, &w.shape())?;
                 group_gradients(self.scheme, &inputs[1..], &dw)?

@@ -245,6 +245,11 @@ impl Op for Dequantize {
     }
 }
 
+/// In single precision at least: what is multiplied and summed in it fits, where it would not in a narrow dtype.
+pub(super) fn widened(x: &Array) -> Result<Array> {
+    astype(x, DType::promote(x.dtype(), DType::F32))
+}
+
 /// The gradients of the arrays that hold weights, given that of the weights: scales and biases of an affine
 /// scheme have one.
 pub(super) fn group_gradients(
