@@ -4,9 +4,9 @@
 #[cfg(feature = "gpu")]
 use super::gpu;
 use super::{
-    MANY, MANY_BLOCKS, Norm, SHAPES, WIDE, WIDE_BLOCKS, WIDE_DTYPES, WIDEST, as_column,
-    columns_of, cpu, expect_eps, expect_factors, expect_like_x, expect_row, expect_rows, like,
-    partials_bytes, wide, wide_gradient_moves,
+    MANY, MANY_BLOCKS, Norm, SHAPES, WIDE, WIDE_BLOCKS, WIDE_DTYPES, WIDEST, as_column, columns_of,
+    cpu, expect_eps, expect_factors, expect_like_x, expect_row, expect_rows, like, partials_bytes,
+    wide, wide_gradient_moves,
 };
 use crate::array::{Array, DType, Meta};
 use crate::cpu::CpuCall;
