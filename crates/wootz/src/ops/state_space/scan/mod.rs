@@ -191,7 +191,7 @@ fn in_pieces(inputs: &[Array], op: SelectiveScan) -> Result<Vec<Array>> {
             to.push(output);
         }
     }
-    let y = results.iter().skip(1).try_fold(results[0].clone(), |sum, y| add(sum, y))?;
+    let y = results.iter().skip(1).try_fold(results[0].clone(), add)?;
     Ok(vec![y, concatenate(&states, 2)?])
 }
 
