@@ -536,3 +536,9 @@ fn indices_into_nothing_are_refused() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error() {
+    let error = cpu::zeros::<f32>(usize::MAX / 8).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+}
