@@ -85,8 +85,9 @@ type Outcome = (&'static str, Duration, Result<()>);
 
 /// Stages that run beside the others: their tasks of `cargo xtask`. The last one begins when the
 /// tests, which it shares with them, are compiled, and fills the time in which one test runs long.
-const BESIDE: [(&str, &[&str]); 4] = [
+const BESIDE: [(&str, &[&str]); 5] = [
     ("loom", &["loom"]),
+    ("test kernels", &["test", "--kernels"]),
     ("check-apple", &["check-apple"]),
     ("check-windows", &["check-windows"]),
     ("test metal", &["test", "--metal-sim"]),

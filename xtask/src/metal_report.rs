@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 
 use crate::driver::Driver;
 use crate::run::{cargo, root};
-use crate::test::VECTOR;
+use crate::test::{KERNELS, VECTOR};
 
 /// Options of `metal-report`.
 #[derive(clap::Args)]
@@ -108,6 +108,7 @@ fn parts() -> Result<Vec<Part>> {
         // kernels run as they are compiled for users too.
         part("test", true, on_gpu(&["test", "--workspace", "--no-fail-fast"])),
         part("test vector", false, cargo(&VECTOR)),
+        part("test kernels", false, cargo(&KERNELS)),
     ]);
     Ok(parts)
 }

@@ -10,17 +10,20 @@ use crate::targets;
 /// Options of `test`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Only the harness's CPU part with vectorised kernels
+    /// Only the harness's CPU part, the CPU's own tests and recorded quantized values, with vectorised kernels
     #[arg(long, conflicts_with = "metal_sim")]
     vector: bool,
+    /// Only the CPU's own tests of quantized weights, products and vectors, with vectorised kernels
+    #[arg(long, conflicts_with_all = ["metal_sim", "vector"])]
+    kernels: bool,
     /// Only random programs, this many on the CPU and a tenth of them on the GPU
-    #[arg(long, value_name = "N", conflicts_with_all = ["metal_sim", "vector"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["metal_sim", "vector", "kernels"])]
     programs: Option<usize>,
     /// With --programs: where to begin; a failure prints it
     #[arg(long, requires = "programs")]
     seed: Option<u64>,
     /// Only the CPU kernels that are written for one processor each, on aarch64 emulated by qemu
-    #[arg(long, conflicts_with_all = ["metal_sim", "vector", "programs"])]
+    #[arg(long, conflicts_with_all = ["metal_sim", "vector", "kernels", "programs"])]
     aarch64: bool,
     /// Only the kernels as Metal: their MSL compiled with clang and run on the CPU
     #[arg(long)]
@@ -38,6 +41,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.vector {
         return vector();
     }
+    if options.kernels {
+        return show(&mut cargo(&KERNELS));
+    }
     if options.aarch64 {
         return targets::emulated();
     }
@@ -50,14 +56,45 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// The harness's CPU part with vectorised kernels: development builds compile them for one
-/// instruction set, which is not the one that users run.
+/// instruction set, which is not the one that users run. Then tests of those kernels alone, and of values
+/// that were recorded of quantized weights.
 fn vector() -> Result<()> {
-    show(&mut cargo(&VECTOR))
+    show(&mut cargo(&VECTOR))?;
+    show(&mut cargo(&KERNELS))?;
+    show(&mut cargo(&RECORDED))
 }
 
-/// The arguments of [`vector`].
+/// The arguments of [`vector`]'s parts. Filters follow the dashes.
 pub(crate) const VECTOR: [&str; 8] =
     ["test", "-p", "wootz", "--no-default-features", "--test", "every_op", "--profile", "vector"];
+pub(crate) const KERNELS: [&str; 14] = [
+    "test",
+    "-p",
+    "wootz",
+    "--no-default-features",
+    "--lib",
+    "--profile",
+    "vector",
+    "--",
+    "cpu::quant",
+    "cpu::gemm",
+    "cpu::simd",
+    "quant::",
+    "ops::joined",
+    "ops::quantized",
+];
+pub(crate) const RECORDED: [&str; 10] = [
+    "test",
+    "-p",
+    "conformance",
+    "--no-default-features",
+    "--test",
+    "recorded",
+    "--profile",
+    "vector",
+    "--",
+    "quantized",
+];
 
 /// Random programs, in a number of one's own.
 fn programs(count: usize, seed: Option<u64>) -> Result<()> {

@@ -196,8 +196,10 @@ fn about_arguments(error: &Error) -> bool {
 }
 
 /// What the GPU had done before a call.
+#[cfg(feature = "gpu")]
 struct Meter<'a>(Option<(&'a wootz::gpu::Gpu, wootz::gpu::GpuCounters)>);
 
+#[cfg(feature = "gpu")]
 impl<'a> Meter<'a> {
     fn start(device: &'a Device) -> Meter<'a> {
         Meter(device.as_gpu().map(|gpu| (&**gpu, gpu.counters())))
@@ -215,6 +217,21 @@ impl<'a> Meter<'a> {
         if now.dispatches == before.dispatches && uploaded > 0 && op != "random.key" {
             return Err(format!("ran on the host: {uploaded} bytes were uploaded, no kernel ran"));
         }
+        Ok(())
+    }
+}
+
+/// There is none.
+#[cfg(not(feature = "gpu"))]
+struct Meter<'a>(std::marker::PhantomData<&'a Device>);
+
+#[cfg(not(feature = "gpu"))]
+impl<'a> Meter<'a> {
+    fn start(_: &'a Device) -> Meter<'a> {
+        Meter(std::marker::PhantomData)
+    }
+
+    fn check(&self, _: &str) -> Result<(), String> {
         Ok(())
     }
 }

@@ -254,7 +254,9 @@ impl Planner<'_> {
         let Some(node) = nodes.first() else { return Ok(()) };
         if node.device != *self.device {
             let (here, there) = (self.device, &node.device);
-            return Err(failed(format!("the arguments are on {here}, and a result on {there}")));
+            let op = node.work().map_or("an operation", |work| work.op.name());
+            let reason = format!("the arguments are on {here}, and a result of {op} on {there}");
+            return Err(failed(reason));
         }
         match task {
             Task::Node(_) => {

@@ -28,6 +28,29 @@ pub use safetensors::{
 
 use crate::error::Error;
 
+/// An error about a tensor of a file, which it names. What is no fault of the tensor's, as too little memory, stays as
+/// it is.
+fn of_tensor(name: &str, error: Error) -> Error {
+    let argument = format!("tensor {name}");
+    match error {
+        Error::Argument { op, expected, got, .. } => {
+            Error::Argument { op, argument, expected, got }
+        }
+        Error::Shape { op, expected, got, .. } => Error::Shape { op, argument, expected, got },
+        Error::Dtype { op, expected, got, .. } => Error::Dtype { op, argument, expected, got },
+        Error::SizeOverflow { op, got, limit, .. } => {
+            Error::SizeOverflow { op, argument, got, limit }
+        }
+        Error::NotOnDevice { op, device, reason } => {
+            Error::NotOnDevice { op, device, reason: format!("{argument}: {reason}") }
+        }
+        Error::Format { path, reason } => {
+            Error::Format { path, reason: format!("{argument}: {reason}") }
+        }
+        other => other,
+    }
+}
+
 fn io_error(file: &Path, source: std::io::Error) -> Error {
     Error::Io { path: file.display().to_string(), source: Arc::new(source) }
 }

@@ -7,11 +7,9 @@ use std::ops::Range;
 use super::formats::AT_ONCE;
 use super::panels::lines;
 use super::product::{Output, Runs};
-use super::tiles::{MOST_BYTES, Panel, Panels, TALLEST, Tile};
+use super::tiles::{Beside, MOST_BYTES, Panel, Panels, TALLEST, Tile};
 use super::vector::GROUP;
-use super::{Activations, Level, Pairs, Shape, Weights};
-use crate::cpu::buffer;
-use crate::cpu::kept::{self, Slot};
+use super::{Activations, Format, Level, Pairs, Shape, Weights};
 use crate::cpu::simd::Ahead;
 use crate::cpu::threads;
 use crate::cpu::tile::Storage;
@@ -26,13 +24,26 @@ const TASKS: usize = 16;
 const PART: usize = 516;
 
 impl Weights<'_> {
-    /// As [`Weights::multiply`], for many rows of activations. Sums are in another order.
+    /// Bytes of memory that so many products with rows of activations take.
+    pub(crate) fn bytes_for_many(
+        format: Format,
+        level: Level,
+        rows: usize,
+        columns: usize,
+    ) -> usize {
+        let panels = &format.kernels().panels[(level == Level::Exact) as usize];
+        rows.saturating_mul(columns / GROUP).saturating_mul(panels.x_bytes)
+    }
+
+    /// As [`Weights::multiply`], for many rows of activations, which are laid side by side in memory that is lent. Sums
+    /// are in another order.
     pub(crate) fn multiply_many<T: Storage<Wide = f32> + Send>(
         &self,
         op: &'static str,
         n: usize,
         x: &Activations<'_>,
         pairs: Pairs<'_>,
+        memory: &mut [u8],
         to: &mut [T],
     ) -> Result<()> {
         self.check_activations(op, x)?;
@@ -50,32 +61,36 @@ impl Weights<'_> {
             false => TASK.next_multiple_of(panels.width),
         };
         let groups = self.columns / GROUP;
-        with_memory(runs.outputs() * groups * panels.x_bytes, |laid| {
-            let (laid, output) = (Laid(laid), Output::new(to));
-            let job = Job { weights: self, n, x, runs, panels, laid, groups, output };
-            let part = |part: usize| {
-                let (matrix, rows) = job.runs.run(part / parts);
-                let first = (rows.start + part % parts * PART).min(rows.end);
-                (matrix, first..(first + PART).min(rows.end))
-            };
-            let tiles = longest.min(PART).div_ceil(panels.height);
-            threads::for_each(job.runs.count() * parts * tiles, |task| {
-                let cut = Cut::new(part(task / tiles).1, panels.height);
-                if task % tiles < cut.tiles {
-                    job.lay(cut.tile(task % tiles));
-                }
-            });
-            // Columns are inside, so that threads share activations.
-            let across = n.div_ceil(width);
-            threads::for_each(job.runs.count() * parts * across, |task| {
-                let (matrix, rows) = part(task / across);
-                let columns = task % across * width;
-                let columns = columns..(columns + width).min(n);
-                if !rows.is_empty() {
-                    with_buffers(|buffers| job.task(matrix, rows, columns, buffers));
-                }
-            });
-        })
+        let wanted = runs.outputs() * groups * panels.x_bytes;
+        if memory.len() < wanted || !memory.as_ptr().cast::<Beside>().is_aligned() {
+            let (expected, got) = (format!("{wanted} aligned bytes"), memory.len());
+            return Err(Error::argument(op, "workspace", expected, format!("{got} bytes")));
+        }
+        let (laid, output) = (Laid(memory.as_mut_ptr()), Output::new(to));
+        let job = Job { weights: self, n, x, runs, panels, laid, groups, output };
+        let part = |part: usize| {
+            let (matrix, rows) = job.runs.run(part / parts);
+            let first = (rows.start + part % parts * PART).min(rows.end);
+            (matrix, first..(first + PART).min(rows.end))
+        };
+        let tiles = longest.min(PART).div_ceil(panels.height);
+        threads::for_each(job.runs.count() * parts * tiles, |task| {
+            let cut = Cut::new(part(task / tiles).1, panels.height);
+            if task % tiles < cut.tiles {
+                job.lay(cut.tile(task % tiles));
+            }
+        });
+        // Columns are inside, so that threads share activations.
+        let across = n.div_ceil(width);
+        threads::for_each(job.runs.count() * parts * across, |task| {
+            let (matrix, rows) = part(task / across);
+            let columns = task % across * width;
+            let columns = columns..(columns + width).min(n);
+            if !rows.is_empty() {
+                with_buffers(|buffers| job.task(matrix, rows, columns, buffers));
+            }
+        });
+        Ok(())
     }
 }
 
@@ -280,17 +295,6 @@ struct Buffers {
 
 thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
-    /// What a product holds for its whole length.
-    static PRODUCT: Slot = const { Cell::new(None) };
-}
-
-/// Lends so many bytes, which begin with a cache line and are kept between products.
-fn with_memory(bytes: usize, f: impl FnOnce(*mut u8)) -> Result<()> {
-    kept::lend(&PRODUCT, bytes, |lent| f(lent.as_mut_ptr())).ok_or_else(|| {
-        let crate::device::Memory { active, limit, .. } = buffer::memory();
-        let (device, requested) = ("cpu".into(), bytes as u64);
-        Error::OutOfMemory { device, requested, active, limit }
-    })
 }
 
 fn with_buffers(f: impl FnOnce(&mut Buffers)) {

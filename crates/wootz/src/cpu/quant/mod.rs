@@ -342,19 +342,27 @@ impl<'a> Weights<'a> {
         }
     }
 
-    /// Decodes weights of a row from a column on that is a multiple of [`DEPTH`], a whole number of blocks. Of what
-    /// is not there, nothing is written.
-    pub(crate) fn decode(&self, row: usize, first: usize, to: &mut [f32]) {
+    /// Decodes weights of a row from a column on that is a multiple of [`DEPTH`], a whole number of blocks. `op` is who
+    /// asks, for errors.
+    pub(crate) fn decode(
+        &self,
+        op: &'static str,
+        row: usize,
+        first: usize,
+        to: &mut [f32],
+    ) -> Result<()> {
         let Shape { weights, .. } = self.format.shape();
         let fits = first.checked_add(to.len()).is_some_and(|end| end <= self.columns);
         let whole = first.is_multiple_of(DEPTH) && to.len().is_multiple_of(weights.max(GROUP));
         if row >= self.rows || !fits || !whole {
-            debug_assert!(false, "{} weights from {row}, {first} on", to.len());
-            return;
+            let expected = format!("whole blocks of {} rows of {}", self.rows, self.columns);
+            let got = format!("{} weights of row {row} from {first} on", to.len());
+            return Err(Error::argument(op, "w", expected, got));
         }
         let row = self.row_from(row, first);
         // SAFETY: the row has the weights, and the output has room for them.
         unsafe { (self.set.kernels.decode)(&row, to.len() / GROUP, to.as_mut_ptr()) };
+        Ok(())
     }
 }
 

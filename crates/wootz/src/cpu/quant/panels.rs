@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use super::Pairs;
 use super::product::{Output, Runs};
@@ -18,7 +19,7 @@ pub(crate) struct Floats<'a> {
     pub(crate) n: usize,
     pub(crate) columns: usize,
     /// Decodes weights of a row of the stack, from a column on that is a multiple of [`DEPTH`].
-    pub(crate) decode: &'a (dyn Fn(usize, usize, &mut [f32]) + Sync),
+    pub(crate) decode: &'a (dyn Fn(usize, usize, &mut [f32]) -> Result<()> + Sync),
 }
 
 /// Columns of weights that are decoded at a time: whole blocks of every format.
@@ -62,7 +63,7 @@ impl Floats<'_> {
                 return Err(Error::argument(op, "workspace", expected, format!("{got} bytes")));
             }
         };
-        let job = Job { floats: self, runs, output: Output::new(to) };
+        let job = Job { floats: self, runs, output: Output::new(to), failed: OnceLock::new() };
         job.pack(x, packed);
         let across = self.n.div_ceil(TASK);
         // Columns are inside, so that threads share what was packed.
@@ -76,10 +77,14 @@ impl Floats<'_> {
             let columns = task % across * TASK;
             let columns = columns..(columns + TASK).min(self.n);
             if !rows.is_empty() {
-                with_buffers(|buffers| job.task(matrix, rows, columns, packed, buffers));
+                let done = with_buffers(|buffers| job.task(matrix, rows, columns, packed, buffers));
+                if let Err(error) = done {
+                    // The first is enough.
+                    _ = job.failed.set(error);
+                }
             }
         });
-        Ok(())
+        job.failed.into_inner().map_or(Ok(()), Err)
     }
 }
 
@@ -87,6 +92,8 @@ struct Job<'a, T> {
     floats: &'a Floats<'a>,
     runs: Runs<'a>,
     output: Output<T>,
+    /// What went wrong in a task.
+    failed: OnceLock<Error>,
 }
 
 impl<T: Storage<Wide = f32> + Send + Sync> Job<'_, T> {
@@ -133,7 +140,7 @@ impl<T: Storage<Wide = f32> + Send + Sync> Job<'_, T> {
         columns: Range<usize>,
         packed: &[f32],
         buffers: &mut Buffers,
-    ) {
+    ) -> Result<()> {
         let Floats { n, columns: k, decode, .. } = *self.floats;
         let width = Block::<f32>::widest().min(PANEL);
         let decoded = lines(&mut buffers.decoded, width * DEPTH);
@@ -144,7 +151,7 @@ impl<T: Storage<Wide = f32> + Send + Sync> Job<'_, T> {
             for column in columns.clone().step_by(width) {
                 for (i, to) in decoded.chunks_exact_mut(DEPTH).enumerate() {
                     let row = matrix * n + (column + i).min(n - 1);
-                    decode(row, start, &mut to[..depth]);
+                    decode(row, start, &mut to[..depth])?;
                 }
                 turn(decoded, depth, panel, width);
                 for top in rows.clone().step_by(TILE) {
@@ -171,6 +178,7 @@ impl<T: Storage<Wide = f32> + Send + Sync> Job<'_, T> {
             let to = unsafe { self.output.part(first, columns.len()) };
             T::narrow_slice(&sums[..columns.len()], to);
         }
+        Ok(())
     }
 }
 
@@ -187,10 +195,11 @@ thread_local! {
     static BUFFERS: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-fn with_buffers(f: impl FnOnce(&mut Buffers)) {
+fn with_buffers<R>(f: impl FnOnce(&mut Buffers) -> R) -> R {
     let mut buffers = BUFFERS.take().unwrap_or_default();
-    f(&mut buffers);
+    let result = f(&mut buffers);
     BUFFERS.set(Some(buffers));
+    result
 }
 
 /// So many numbers that begin with a cache line, which vectors then do not cross.

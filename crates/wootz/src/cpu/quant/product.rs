@@ -87,10 +87,7 @@ pub(crate) fn multiply_each<T: Storage<Wide = f32> + Send>(
     let mut parts: SmallVec<[(Job<'_>, Cut, Output<T>, usize); 4]> = SmallVec::new();
     let (mut tasks, mut bytes) = (0, 0);
     for (weights, to) in wanted.iter_mut() {
-        if x.columns() != weights.columns {
-            let expected = format!("a last dimension of {}", weights.columns);
-            return Err(Error::argument(op, "x", expected, x.columns()));
-        }
+        weights.check_activations(op, x)?;
         let (n, pitch) = (weights.rows, weights.pitch);
         super::check_output(op, x.rows().checked_mul(n), to.len())?;
         if to.is_empty() {

@@ -302,10 +302,20 @@ fn multiply(weights: &Weights<'_>, way: Way, level: Level, x: &[f32]) -> Option<
     let mut results = vec![f32::NAN; rows * weights.rows];
     match way {
         Way::Few => weights.multiply("test", weights.rows, &x, Pairs::Each, &mut results),
-        Way::Many => weights.multiply_many("test", weights.rows, &x, Pairs::Each, &mut results),
+        Way::Many => {
+            let mut memory = memory_for_many(weights, level, rows);
+            let memory = bytemuck::cast_slice_mut(&mut memory);
+            weights.multiply_many("test", weights.rows, &x, Pairs::Each, memory, &mut results)
+        }
     }
     .unwrap();
     Some(results)
+}
+
+/// What activations of some rows are laid in; a workspace holds what was there before.
+fn memory_for_many(weights: &Weights<'_>, level: Level, rows: usize) -> Vec<u128> {
+    let bytes = Weights::bytes_for_many(weights.format, level, rows, weights.columns);
+    vec![u128::MAX; bytes.div_ceil(16)]
 }
 
 fn activations(rows: usize, columns: usize, random: &mut Random) -> Vec<f32> {
@@ -337,8 +347,8 @@ fn decoded_weights_are_those_of_the_descriptions() {
             for set in format.sets() {
                 let weights = Weights { set, ..matrix.weights() };
                 let mut got = vec![f32::NAN; 768];
-                weights.decode(1, 0, &mut got[..512]);
-                weights.decode(1, 512, &mut got[512..]);
+                weights.decode("test", 1, 0, &mut got[..512]).unwrap();
+                weights.decode("test", 1, 512, &mut got[512..]).unwrap();
                 for (i, (&got, &expected)) in got.iter().zip(&expected[768..]).enumerate() {
                     let same = got == expected as f32;
                     assert!(same, "{format:?} {numbers:?} {group} {i}: {got}, not {expected}");
@@ -364,7 +374,7 @@ fn bytes_of_any_kind_decode_as_dequantize_decodes_them() {
                 let weights = Weights { set, ..matrix.weights() };
                 for (row, expected) in expected.chunks_exact(768).enumerate() {
                     let mut got = vec![f32::NAN; 768];
-                    weights.decode(row, 0, &mut got);
+                    weights.decode("test", row, 0, &mut got).unwrap();
                     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
                         // Products do not show the sign of a zero, nor which NaN it was.
                         let same = got == expected && (*got != 0.0 || scheme.floats().is_some())
@@ -668,7 +678,11 @@ fn chosen_products_have_the_bits_of_single_ones() {
         let mut results = vec![f32::NAN; chosen.len() * n];
         match way {
             Way::Few => matrix.weights().multiply("test", n, &rounded, pairs, &mut results),
-            Way::Many => matrix.weights().multiply_many("test", n, &rounded, pairs, &mut results),
+            Way::Many => {
+                let mut memory = memory_for_many(&matrix.weights(), level, chosen.len());
+                let memory = bytemuck::cast_slice_mut(&mut memory);
+                matrix.weights().multiply_many("test", n, &rounded, pairs, memory, &mut results)
+            }
         }
         .unwrap();
         for ((left, right), results) in chosen.into_iter().zip(results.chunks_exact(n)) {
@@ -714,12 +728,32 @@ fn sizes_that_do_not_fit_are_errors() {
         let x = Activations::round("test", EXACT, x, columns, &mut memory.0)?;
         weights.multiply("quantized_matmul", weights.rows, &x.unwrap(), pairs, to)
     };
+    for (row, first, count) in [(1, 0, 32), (0, 0, 96), (0, 32, 32), (0, 0, 16)] {
+        assert!(weights.decode("test", row, first, &mut vec![0.0; count]).is_err());
+    }
+    // What lies in another order is refused beside what fits.
+    for order in [Order::Plain, Order::EvenFirst] {
+        let mut memory = AlignedMemory([0; 1024]);
+        let how = (Level::Exact, order);
+        let x = Activations::round("test", how, &[0.0f32; 64], 64, &mut memory.0).unwrap();
+        let mut to = [0.0f32];
+        let done = multiply_each("test", &x.unwrap(), &mut [(&weights, &mut to[..])]);
+        assert_eq!(done.is_ok(), weights.order(Level::Exact) == order);
+    }
     assert!(product(&weights, 32, Pairs::Each, &mut [0.0]).is_err());
     assert!(product(&weights, 64, Pairs::Each, &mut [0.0; 2]).is_err());
     assert!(product(&weights, 64, Pairs::Each, &mut [0.0]).is_ok());
     for (left, right) in [(1, 0), (0, 1)] {
         let pairs = Pairs::Chosen { rows: 1, pairs: &mut [Pair::new(left, right)] };
         assert!(product(&weights, 64, pairs, &mut [0.0]).is_err());
+    }
+    // Many rows are laid in memory that must have room for them.
+    let mut memory = AlignedMemory([0; 1024]);
+    let x = Activations::round("test", EXACT, &[0.0f32; 64], 64, &mut memory.0).unwrap().unwrap();
+    for (bytes, fits) in [(1024, true), (100, false)] {
+        let memory = &mut AlignedMemory([0; 1024]).0[..bytes];
+        let done = weights.multiply_many("test", 1, &x, Pairs::Each, memory, &mut [0.0f32]);
+        assert_eq!(done.is_ok(), fits && weights.order(Level::Exact) == Order::Plain);
     }
     let mut short = AlignedMemory([0; 1024]);
     let short = Activations::round("test", EXACT, &[0.0f32; 64], 64, &mut short.0[..64]);

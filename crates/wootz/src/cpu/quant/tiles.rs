@@ -136,7 +136,7 @@ type Multiply = unsafe fn(&Tile);
 /// What belongs to the codes of a row of activations, for a group or a half of it.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Beside {
+pub(super) struct Beside {
     scale: f32,
     /// What products of codes that count from elsewhere, or sums that begin elsewhere, have too much.
     shift: f32,

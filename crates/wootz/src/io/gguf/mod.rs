@@ -16,7 +16,7 @@ use self::read::{Header, quoted};
 pub use self::types::TensorType;
 pub use self::value::{Value, Values};
 pub use self::write::Writer;
-use super::MappedFile;
+use super::{MappedFile, of_tensor};
 use crate::array::Array;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -301,7 +301,8 @@ impl Gguf {
         let (file, tensors) = &self.files[file];
         let read::Tensor { name, shape, kind, range } = &tensors[index];
         let in_array = kind.array_shape(shape).map_err(|reason| file.error(reason))?;
-        let data = file.array(range.clone(), &in_array, kind.dtype(), device)?;
+        let data = file.array(range.clone(), &in_array, kind.dtype(), device);
+        let data = data.map_err(|error| of_tensor(&quoted(name), error))?;
         Ok(GgufTensor { name: name.clone(), shape: shape.clone(), kind: *kind, data })
     }
 

@@ -11,7 +11,7 @@ use safetensors::tensor::Dtype;
 
 use self::header::{Header, Tensor};
 pub use self::write::{Sharding, save_safetensors, save_safetensors_with, save_sharded};
-use super::MappedFile;
+use super::{MappedFile, of_tensor};
 use crate::array::{Array, DType};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -144,13 +144,16 @@ impl Safetensors {
             let reason = format!("tensor {name:?} has the dtype {dtype}, which arrays cannot have");
             return Err(file.error(reason));
         };
-        file.array(range.clone(), shape, dtype, device)
+        let array = file.array(range.clone(), shape, dtype, device);
+        array.map_err(|error| of_tensor(&format!("{name:?}"), error))
     }
 
     /// The bytes of a tensor of any dtype, in one row (`uint8`), on the default device.
     pub fn raw(&self, name: &str) -> Result<Array> {
         let (file, Tensor { range, .. }) = self.find(name)?;
-        file.array(range.clone(), &[range.len()], DType::U8, &Device::default_device())
+        let device = Device::default_device();
+        let array = file.array(range.clone(), &[range.len()], DType::U8, &device);
+        array.map_err(|error| of_tensor(&format!("{name:?}"), error))
     }
 
     fn find(&self, name: &str) -> Result<(&MappedFile, &Tensor)> {

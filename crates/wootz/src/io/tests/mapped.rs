@@ -183,7 +183,7 @@ fn regions_that_do_not_fit_are_errors() {
 /// Opening a pipe waits for somebody who writes into it: so this test would never end.
 #[cfg(unix)]
 #[test]
-fn what_is_no_regular_file_is_refused_unopened() {
+fn what_is_no_regular_file_is_refused_at_once() {
     let folder = super::Folder::new("pipes");
     for name in ["model.safetensors", "model.gguf"] {
         let pipe = folder.0.join(name);
@@ -198,4 +198,44 @@ fn what_is_no_regular_file_is_refused_unopened() {
             assert!(error.contains(name) && error.contains("not a regular file"), "{error}");
         }
     }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_was_cut_while_it_was_mapped_is_an_error() -> Result<()> {
+    let folder = super::Folder::new("cut");
+    let [one, two] = ["one.safetensors", "two.gguf"].map(|name| folder.0.join(name));
+    let arrays = [("first", 1.0f32), ("second", 2.0)].map(|(name, value)| {
+        Ok::<_, Error>((name.to_string(), crate::full(&[1 << 16], value, DType::F32)?))
+    });
+    let arrays = arrays.into_iter().collect::<Result<_>>()?;
+    save_safetensors(&one, &arrays)?;
+    save_gguf(&two, &arrays, &[])?;
+    let (safetensors, gguf) = (Safetensors::open(&one)?, crate::io::gguf::Gguf::open(&two)?);
+    for path in [&one, &two] {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(5 << 16).unwrap();
+    }
+    safetensors.tensor("first")?;
+    gguf.tensor("first")?;
+    assert_says(safetensors.tensor("second"), "tensor \"second\": was cut to 327680 bytes");
+    assert_says(gguf.tensor("second").map(|t| t.data), "tensor \"second\": was cut to 327680");
+    Ok(())
+}
+
+#[test]
+fn tensors_that_a_device_does_not_hold_are_named() -> Result<()> {
+    let folder = super::Folder::new("doubles");
+    let [one, two] = ["one.safetensors", "two.gguf"].map(|name| folder.0.join(name));
+    let wide = Array::from_slice_on(&[1.0f64, 2.0], &[2], &Device::cpu())?;
+    let arrays = [("wide".to_string(), wide)].into_iter().collect();
+    save_safetensors(&one, &arrays)?;
+    save_gguf(&two, &arrays, &[])?;
+    for device in devices().into_iter().filter(Device::is_gpu) {
+        let named = "tensor \"wide\": float64 exists on the CPU only";
+        assert_says(Safetensors::open(&one)?.tensor_on("wide", &device), named);
+        let tensor = crate::io::gguf::Gguf::open(&two)?.tensor_on("wide", &device);
+        assert_says(tensor.map(|tensor| tensor.data), named);
+    }
+    Ok(())
 }

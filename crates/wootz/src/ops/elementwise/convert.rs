@@ -78,11 +78,16 @@ pub fn copy(x: &Array) -> Result<Array> {
 /// # Ok::<(), wootz::Error>(())
 /// ```
 pub fn to_device(x: &Array, device: &Device) -> Result<Array> {
+    to_device_for("to_device", x, device)
+}
+
+/// The same for an operation that moves its arrays: errors name it.
+pub(in crate::ops) fn to_device_for(op: &'static str, x: &Array, device: &Device) -> Result<Array> {
     if x.device() == device {
         return Ok(x.clone());
     }
     let dense = x.contiguous()?;
-    let op = ToDevice { from: x.device().clone(), to: device.clone() };
+    let op = ToDevice { op, from: x.device().clone(), to: device.clone() };
     Ok(Array::apply_on(op.into(), &[&dense], device)?.remove(0))
 }
 
@@ -398,13 +403,15 @@ impl Op for StopGradient {
 /// A move to the node's device.
 #[derive(Debug)]
 struct ToDevice {
+    /// Who moves.
+    op: &'static str,
     from: Device,
     to: Device,
 }
 
 impl Op for ToDevice {
     fn name(&self) -> &'static str {
-        "to_device"
+        self.op
     }
 
     fn infer(&self, inputs: &[&Meta]) -> Result<Metas> {

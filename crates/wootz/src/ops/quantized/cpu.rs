@@ -4,6 +4,8 @@
 pub(in crate::ops) mod products;
 mod rows;
 
+use std::sync::OnceLock;
+
 use bytemuck::Pod;
 use half::{bf16, f16};
 
@@ -14,6 +16,7 @@ use crate::cpu::gemm::{MatrixRef, Product};
 use crate::cpu::simd::dispatch;
 use crate::cpu::tile::Storage;
 use crate::cpu::{CpuCall, threads};
+use crate::device::{Device, Memory};
 use crate::error::{Error, Result};
 use crate::ops::indexing::offsets::{by_index, check, place};
 use crate::quant::{Activations, Affine, Scheme, finite};
@@ -175,7 +178,7 @@ where
     let output = call.output::<T>(0)?;
     let [m, n] = [matrices.m, matrices.n];
     for index in 0..batch {
-        let x = widened(&matrices.x[index * m * matrices.k..][..m * matrices.k]);
+        let x = widened(&matrices.x[index * m * matrices.k..][..m * matrices.k])?;
         let product = matrices.product(if shared { 0 } else { index }, &x, m)?;
         T::narrow_slice(&product, &mut output[index * m * n..][..m * n]);
     }
@@ -222,9 +225,9 @@ where
     order.sort_by_key(|&product| rights[product]);
     let output = call.output::<T>(0)?;
     for products in order.chunk_by(|&a, &b| rights[a] == rights[b]) {
-        let mut x = Vec::with_capacity(products.len() * m * k);
-        for &product in products {
-            x.extend(matrices.x[lefts[product] * m * k..][..m * k].iter().map(|x| x.widen()));
+        let mut x = zeros(products.len() * m * k)?;
+        for (&product, x) in products.iter().zip(x.chunks_exact_mut((m * k).max(1))) {
+            T::widen_slice(&matrices.x[lefts[product] * m * k..][..m * k], x);
         }
         let results = matrices.product(rights[products[0]], &x, products.len() * m)?;
         for (i, &product) in products.iter().enumerate() {
@@ -235,10 +238,22 @@ where
     Ok(())
 }
 
-fn widened<T: Storage>(x: &[T]) -> Vec<T::Wide> {
-    let mut wide = vec![bytemuck::Zeroable::zeroed(); x.len()];
+fn widened<T: Storage>(x: &[T]) -> Result<Vec<T::Wide>> {
+    let mut wide = zeros(x.len())?;
     T::widen_slice(x, &mut wide);
-    wide
+    Ok(wide)
+}
+
+/// So many zeros, if there is memory for them.
+pub(super) fn zeros<S: bytemuck::Zeroable + Clone>(count: usize) -> Result<Vec<S>> {
+    let mut numbers = Vec::new();
+    numbers.try_reserve_exact(count).map_err(|_| {
+        let Memory { active, limit, .. } = Device::cpu().memory();
+        let requested = count.saturating_mul(size_of::<S>()) as u64;
+        Error::OutOfMemory { device: "cpu".into(), requested, active, limit }
+    })?;
+    numbers.resize(count, S::zeroed());
+    Ok(numbers)
 }
 
 /// What products are made of: `x` in its first input, and weights in those that follow.
@@ -270,16 +285,19 @@ where
     /// `x` of `m` rows times one of the matrices.
     fn product(&self, matrix: usize, x: &[T::Wide], m: usize) -> Result<Vec<T::Wide>> {
         let [n, k] = [self.n, self.k];
-        let mut output = vec![T::Wide::from_f32(0.0); m * n];
+        let mut output = zeros(m * n)?;
         if output.is_empty() || k == 0 {
             return Ok(output);
         }
         let rows = self.rows.matrix(matrix, if self.transpose { n } else { k });
-        let mut panels = vec![T::Wide::from_f32(0.0); m * n];
+        let mut panels = zeros(m * n)?;
+        // What went wrong in a task; the first is enough.
+        let failed = OnceLock::new();
         if self.transpose {
             threads::chunks_mut(&mut panels, PANEL * m, |index, panel| {
-                row_dots(&rows, index * PANEL, x, k, m, panel);
+                _ = row_dots(&rows, index * PANEL, x, k, m, panel).map_err(|e| failed.set(e));
             });
+            failed.into_inner().map_or(Ok(()), Err)?;
             // Panels are columns of the result.
             for (j, column) in panels.chunks_exact(m).enumerate() {
                 for (i, &value) in column.iter().enumerate() {
@@ -292,12 +310,19 @@ where
         let width = PANEL.next_multiple_of(rows.scheme.granule()).min(n);
         threads::chunks_mut(&mut panels, width * m, |index, panel| {
             let (columns, mut buffers) = (panel.len() / m, Buffers::default());
-            let mut weights = vec![T::Wide::from_f32(0.0); k * columns];
+            let mut weights = match zeros::<T::Wide>(k * columns) {
+                Ok(weights) => weights,
+                Err(error) => {
+                    _ = failed.set(error);
+                    return;
+                }
+            };
             for (row, weights) in weights.chunks_exact_mut(columns).enumerate() {
                 rows.decode(row * n + index * width, &mut buffers, weights);
             }
             multiply([m, columns, k], dense(x, k), dense(&weights, columns), panel);
         });
+        failed.into_inner().map_or(Ok(()), Err)?;
         for (index, panel) in panels.chunks(width * m).enumerate() {
             let columns = panel.len() / m;
             for (i, row) in panel.chunks_exact(columns).enumerate() {
@@ -310,12 +335,20 @@ where
 
 /// The products of rows of weights, from number `first` on, with `m` rows of `x`: `m` of each weights' row
 /// follow each other.
-fn row_dots<S: Wide>(rows: &Rows<'_>, first: usize, x: &[S], k: usize, m: usize, out: &mut [S]) {
+fn row_dots<S: Wide>(
+    rows: &Rows<'_>,
+    first: usize,
+    x: &[S],
+    k: usize,
+    m: usize,
+    out: &mut [S],
+) -> Result<()> {
     let count = out.len() / m;
-    let mut weights = vec![S::from_f32(0.0); count * k];
+    let mut weights = zeros(count * k)?;
     rows.decode(first * k, &mut Buffers::default(), &mut weights);
     let turned = MatrixRef { data: x.into(), offset: 0, row_stride: 1, column_stride: k as isize };
     multiply([count, m, k], dense(&weights, k), turned, out);
+    Ok(())
 }
 
 fn dense<S: Wide>(data: &[S], columns: usize) -> MatrixRef<'_, S> {

@@ -8,13 +8,16 @@ use crate::error::{Error, Result};
 #[cfg(feature = "gpu")]
 use crate::gpu::GpuCall;
 use crate::op::{Batch, Metas, Op, expect_contiguous, expect_float, expect_inputs};
-use crate::ops::{astype, multiply, ones_like, reshape, sum, to_device, zeros_like};
+use crate::ops::elementwise::to_device_for;
+use crate::ops::{astype, multiply, ones_like, reshape, sum, zeros_like};
 use crate::quant::Scheme;
 
-/// Quantizes along the last axis. Affine and float schemes give what MLX gives on the CPU, bit by bit;
-/// scales and biases then have the dtype of `w`, or `float32` for `float64`. NaN counts as zero, and an infinity as the largest finite
+/// Quantizes along the last axis. Affine and float schemes give what MLX gives on the CPU, bit by bit, on the CPU and on GPUs
+/// whose division rounds exactly. Others, as Metal with fast math may be, may differ in the last bit of a scale, and in codes
+/// of weights that lie in the middle between two; scales and biases then have the dtype of `w`, or `float32` for `float64`. NaN counts as zero, and an infinity as the largest finite
 /// `float16` of its sign. Weights that are so large, or so far apart, that the scale of their group could not be held are
-/// brought nearer to zero: whatever is quantized decodes to finite numbers, in the dtype of affine scales, else in `float32`. GGUF's blocks are encoded on the CPU, wherever `w` is. For MLX's global scale of
+/// brought nearer to zero: whatever is quantized decodes to finite numbers, in the dtype of affine scales, else in `float32`. GGUF's blocks are encoded on the CPU, wherever `w` is; so
+/// [`compile`](crate::compile) refuses that on a GPU. For MLX's global scale of
 /// nvfp4 see [`quantize_global`](super::quantize_global).
 ///
 /// ```
@@ -35,9 +38,9 @@ pub fn quantize(w: &Array, scheme: impl Into<Scheme>) -> Result<Quantized> {
     };
     let on_cpu = matches!(scheme, Scheme::Blocks(_)) && w.device().is_gpu();
     let device = w.device().clone();
-    let w = if on_cpu { to_device(&w, &crate::Device::cpu())? } else { w };
+    let w = if on_cpu { to_device_for("quantize", &w, &crate::Device::cpu())? } else { w };
     let arrays = Array::apply_all(op, &[&w.contiguous()?])?;
-    let back = |x: Array| if on_cpu { to_device(&x, &device) } else { Ok(x) };
+    let back = |x: Array| if on_cpu { to_device_for("quantize", &x, &device) } else { Ok(x) };
     Ok(Quantized { scheme, arrays: arrays.into_iter().map(back).collect::<Result<_>>()? })
 }
 
@@ -79,7 +82,8 @@ pub fn dequantize(q: &Quantized, dtype: Option<DType>) -> Result<Array> {
 }
 
 /// What `w` is after it was quantized and decoded, in the dtype of `w`: finite, also where `w` is not,
-/// other than blocks and floats near the largest `float16` in that dtype. The gradient
+/// other than blocks and floats near the largest `float16` in that dtype. As [`quantize`] it encodes GGUF's blocks on the
+/// CPU, which [`compile`](crate::compile) refuses on a GPU. The gradient
 /// goes straight through, as if nothing had been rounded: for training that knows of the quantization.
 ///
 /// ```

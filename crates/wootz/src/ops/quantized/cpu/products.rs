@@ -51,10 +51,22 @@ impl Shape {
         self.m * self.chosen.unwrap_or(self.lefts)
     }
 
-    /// Bytes of scratch memory before the pairs that are chosen: integers or numbers, whichever are more.
-    fn memory(&self, level: Level) -> usize {
-        let integers = Activations::bytes(level, self.lefts * self.m, self.columns);
+    /// Bytes of scratch memory before the pairs that are chosen: integers, and what many of them are laid in, or
+    /// numbers, whichever are more.
+    fn memory(&self, scheme: Scheme, level: Level) -> usize {
+        let laid = match Format::of(scheme, self.columns) {
+            Some(format) if self.many(level) && !self.fine(level, false) => {
+                Weights::bytes_for_many(format, level, self.outputs(), self.columns)
+            }
+            _ => 0,
+        };
+        let integers = self.integers(level).saturating_add(laid);
         integers.max(Floats::bytes(self.outputs(), self.columns)).next_multiple_of(64)
+    }
+
+    /// Bytes of activations as integers.
+    fn integers(&self, level: Level) -> usize {
+        Activations::bytes(level, self.lefts * self.m, self.columns).next_multiple_of(64)
     }
 
     /// What is multiplied with what.
@@ -86,7 +98,7 @@ pub(in super::super) fn scratch(
 ) -> usize {
     match Shape::new(scheme, inputs) {
         Some(shape) if transpose && inputs[0].dtype != DType::F64 => {
-            shape.memory(level) + shape.chosen.unwrap_or(0) * size_of::<Pair>()
+            shape.memory(scheme, level) + shape.chosen.unwrap_or(0) * size_of::<Pair>()
         }
         _ => 0,
     }
@@ -133,7 +145,7 @@ where
     };
     let Shape { lefts, columns, rights, n, chosen, .. } = shape;
     let x = call.input::<T>(0)?;
-    let start = shape.memory(level);
+    let start = shape.memory(scheme, level);
     // Indices are checked before anything is written.
     if chosen.is_some() {
         choose(call, 1 + scheme.arrays(), [lefts, rights], start)?;
@@ -151,19 +163,24 @@ where
     // Activations that are not finite are not integers, either.
     if let Some(weights) = &weights
         && !fine
-        && let Some(x) = Activations::round(op, (level, weights.order(level)), x, columns, memory)?
     {
-        return match shape.many(level) {
-            true => weights.multiply_many(op, n, &x, shape.pairs(pairs), output),
-            false => weights.multiply(op, n, &x, shape.pairs(pairs), output),
-        };
+        let (integers, laid) = memory.split_at_mut(shape.integers(level).min(memory.len()));
+        let how = (level, weights.order(level));
+        if let Some(x) = Activations::round(op, how, x, columns, integers)? {
+            let pairs = shape.pairs(pairs);
+            return match shape.many(level) {
+                true => weights.multiply_many(op, n, &x, pairs, laid, output),
+                false => weights.multiply(op, n, &x, pairs, output),
+            };
+        }
     }
-    let decode = |row: usize, first: usize, to: &mut [f32]| {
+    let decode = |row: usize, first: usize, to: &mut [f32]| -> Result<()> {
         if let Some(weights) = &weights {
-            weights.decode(row, first, to);
+            weights.decode(op, row, first, to)?;
         } else if let Some(rows) = &others {
             rows.decode(row * columns + first, &mut Buffers::default(), to);
         }
+        Ok(())
     };
     let floats = Floats { matrices: rights, n, columns, decode: &decode };
     floats.multiply(op, x, shape.pairs(pairs), memory, output)

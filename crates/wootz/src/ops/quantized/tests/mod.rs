@@ -536,3 +536,34 @@ fn indices_into_nothing_are_refused() -> Result<()> {
         Ok(())
     })
 }
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error() {
+    let error = cpu::zeros::<f32>(usize::MAX / 8).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+}
+
+#[test]
+fn what_a_compiled_function_cannot_encode_on_a_gpu_is_an_error_that_names_it() -> Result<()> {
+    for device in devices().into_iter().filter(Device::is_gpu) {
+        with_device(&device, || {
+            let w = numbers(&[2, 256])?;
+            let blocks = |w: &[Array]| Ok(quantize(&w[0], Format::Q4_K)?.arrays().to_vec());
+            let rounded = |w: &[Array]| Ok(vec![fake_quantize(&w[0], Format::Q4_K)?]);
+            let errors = [
+                crate::compile(blocks).call(&[w.clone()]).unwrap_err(),
+                crate::compile(rounded).call(&[w.clone()]).unwrap_err(),
+            ];
+            for error in errors.map(|error| error.to_string()) {
+                assert!(error.contains("a result of quantize on cpu"), "{error}");
+            }
+            // Words are encoded where they are.
+            let words = |w: &[Array]| Ok(vec![fake_quantize(&w[0], Scheme::Mxfp4)?]);
+            let rounded = crate::compile(words).call(&[w.clone()])?;
+            let want = rounded_on_cpu(&w, Scheme::Mxfp4)?;
+            assert_eq!(rounded[0].to_bytes()?, want.to_bytes()?);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
