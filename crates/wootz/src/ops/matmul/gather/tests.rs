@@ -59,7 +59,8 @@ fn gradients_of_a_matrix_in_many_products_are_rounded_once() -> Result<()> {
     const PRODUCTS: usize = 1000;
     for device in crate::testing::devices() {
         for dtype in [DType::F16, DType::BF16] {
-            let ones = |shape: &[usize]| crate::ops::full_on(shape, 1.0, dtype, &device);
+            let ones =
+                |shape: &[usize]| with_device(&device, || crate::ops::full(shape, 1.0, dtype));
             let lefts: Vec<u32> = (0..PRODUCTS as u32).map(|i| i % 2).collect();
             let lefts = Array::from_slice_on(&lefts, &[PRODUCTS], &device)?;
             let rights = Array::from_slice_on(&[0u32; PRODUCTS], &[PRODUCTS], &device)?;
