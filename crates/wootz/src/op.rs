@@ -278,6 +278,9 @@ pub enum Tolerance {
     /// Arithmetic in single precision that errs by a factor more, with the reason, which is printed
     /// in `docs/ops.md`. Narrow results are still rounded once.
     Because(f64, &'static str),
+    /// A sum over an axis that narrow dtypes round once more on the way, by the operation's definition: with
+    /// the reason. Two devices may so be two roundings each apart.
+    Twice(&'static str),
     /// Steps in between are rounded to the dtype by the operation's definition: a factor more in any
     /// dtype, with the reason.
     Rounded(f64, &'static str),

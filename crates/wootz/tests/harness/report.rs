@@ -154,6 +154,9 @@ impl Report {
             Tolerance::Because(factor, reason) => {
                 row.exceptions.insert(format!("×{factor} in single precision: {reason}"));
             }
+            Tolerance::Twice(reason) => {
+                row.exceptions.insert(format!("two roundings: {reason}"));
+            }
             Tolerance::Rounded(factor, reason) => {
                 row.exceptions.insert(format!("×{factor}: {reason}"));
             }

@@ -23,7 +23,7 @@ fn units(class: Tolerance, dtype: DType) -> f64 {
     let (narrow, single, double) = match class {
         Tolerance::Exact => (0.0, 0.0, 0.0),
         Tolerance::Elementwise => (2.0, 16.0, 32.0),
-        Tolerance::Reduction => (3.0, 64.0, 64.0),
+        Tolerance::Reduction | Tolerance::Twice(_) => (3.0, 64.0, 64.0),
         Tolerance::Contraction => (4.0, 64.0, 64.0),
         Tolerance::Because(factor, _) => (2.0, factor * 16.0, factor * 32.0),
         Tolerance::Rounded(factor, _) => {
@@ -38,7 +38,8 @@ fn units(class: Tolerance, dtype: DType) -> f64 {
 }
 
 /// The error granted to a narrow result beside that of the single precision it is computed in, in units
-/// of its rounding error: one each of two devices. It is at most two units of the last place.
+/// of its rounding error: one each of two devices, or two of one that rounds twice. It is at most two units of
+/// the last place.
 const ROUNDED: f64 = 2.0;
 
 /// The error granted to sums, in units of the rounding error of the arithmetic and relative to the
@@ -117,7 +118,9 @@ pub(crate) fn compare(
     let magnitudes = magnitudes.map(Host::to_f64);
     let allowed = |i: usize| match &magnitudes {
         None if once && matches!(coarse, DType::F16 | DType::BF16) => {
-            let own = if got.dtype == coarse { ROUNDED * rounding(coarse) } else { 0.0 };
+            let roundings = if matches!(class, Tolerance::Twice(_)) { both } else { 1.0 };
+            let own =
+                if got.dtype == coarse { roundings * ROUNDED * rounding(coarse) } else { 0.0 };
             let single = units(class, arithmetic) * rounding(arithmetic);
             own * w[i].abs().max(smallest(got.dtype)) + single * (w[i].abs() + floor)
         }

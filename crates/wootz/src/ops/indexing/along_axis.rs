@@ -375,8 +375,9 @@ impl Op for TakeAlongAxisBackward {
 
     #[cfg(feature = "gpu")]
     fn scratch(&self, inputs: &[&Meta], gpu: bool) -> usize {
-        let sides = Sides::new(self.axis, inputs[0].shape(), self.length);
-        sides.map_or(0, |sides| if gpu { gpu::scratch(sides, inputs[1].dtype) } else { 0 })
+        let [indices, gradient] = inputs else { return 0 };
+        let sides = Sides::new(self.axis, indices.shape(), self.length);
+        sides.map_or(0, |sides| if gpu { gpu::scratch(sides, gradient.dtype) } else { 0 })
     }
 
     fn cpu(&self, call: &mut CpuCall<'_>) -> Result<()> {

@@ -33,8 +33,10 @@ pub(super) fn entries() -> Vec<Entry> {
             (moved.iter()).map(|shape| case(&&shape[..]).moves(arrays * shape[0] * shape[1], 1.1));
         SHAPES.iter().map(case).chain(counted).collect::<Vec<Case>>()
     };
-    let mut forward =
-        cases(2, (&[MANY, WIDE], 2), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
+    let forward = cases(2, (&[MANY, WIDE], 2), |x| Ok(vec![rms_norm(&x[0], Some(&x[1]), EPS)?]));
+    let twice = "normalised values are rounded before they meet the weight, as in MLX";
+    let twice = |case: Case| case.tolerance(Tolerance::Twice(twice));
+    let mut forward: Vec<Case> = forward.into_iter().map(twice).collect();
     let unweighted =
         Case::new("without weight", &[&[3, 33]], |x| Ok(vec![rms_norm(&x[0], None, EPS)?]));
     forward.push(unweighted.tolerance(Tolerance::Reduction));
